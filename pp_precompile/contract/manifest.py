@@ -1,0 +1,112 @@
+"""The manifest: one build, whole. docs/format.md is its specification."""
+
+from typing import Any
+
+import msgspec
+
+from pp_precompile.contract import encoding
+from pp_precompile.contract.digest import Digest, digest_bytes
+from pp_precompile.contract.environment import Environment
+from pp_precompile.contract.errors import CorruptError
+from pp_precompile.contract.key import build_id
+from pp_precompile.contract.mesh import MeshSpec
+from pp_precompile.contract.program import ROLES, BlobRef
+from pp_precompile.contract.schedule import ScheduleTable
+from pp_precompile.contract.stage import StageRecord
+
+FORMAT = 1
+"""Version of the stored format; another number is refused, never guessed at."""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One build: what it was made from, and every stage with its programs.
+
+    It holds no time, host name, path or rank: the same inputs give the same bytes anywhere.
+    """
+
+    format: int
+    build_id: Digest
+    factors: dict[str, str]
+    environment: Environment
+    mesh: MeshSpec
+    schedule: ScheduleTable
+    stages: tuple[StageRecord, ...]
+
+    def to_bytes(self) -> bytes:
+        """Return the canonical encoding."""
+        return encoding.encode(self)
+
+    @property
+    def manifest_id(self) -> Digest:
+        """Digest of the canonical encoding: names this manifest, as ``build_id`` names the job."""
+        return digest_bytes(self.to_bytes())
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, what: str = "manifest") -> "Manifest":
+        """Read and check a manifest from untrusted bytes.
+
+        Raises:
+            CorruptError: if the bytes are not canonical, or the manifest contradicts itself
+                (PPC205), or its format has another version (PPC206).
+        """
+        _check_format(data, what)
+        manifest = encoding.decode(data, cls, what=what)
+        _check_references(manifest, what)
+        return manifest
+
+    def blobs(self) -> dict[Digest, BlobRef]:
+        """Return every blob that the build needs, by digest."""
+        return {
+            program.blob.digest: program.blob
+            for stage in self.stages
+            for program in stage.programs.values()
+        }
+
+    def stages_of(self, rank: int) -> tuple[StageRecord, ...]:
+        """Return the stages of global ``rank``, in the order of its pipeline rank.
+
+        Raises:
+            ValueError: if ``rank`` is not on the mesh.
+        """
+        pp_rank = self.mesh.coordinate(rank, "pp")
+        return tuple(self.stages[i] for i in self.schedule.stages_of_rank[pp_rank])
+
+
+def _check_format(data: bytes, what: str) -> None:
+    plain = encoding.decode_untyped(data, what=what)
+    version: Any = plain.get("format") if isinstance(plain, dict) else None
+    if version != FORMAT:
+        raise CorruptError(
+            "PPC206",
+            f"{what} has another format",
+            expected=f"format {FORMAT}",
+            found=f"format {version!r}" if isinstance(plain, dict) else "not a map",
+            hint="read it with the pp_precompile version that wrote it, or build again",
+        )
+
+
+def _check_references(manifest: Manifest, what: str) -> None:
+    """Refuse a manifest that names what it does not hold."""
+
+    def broken(reason: str) -> CorruptError:
+        return CorruptError(
+            "PPC205", f"{what} contradicts itself", found=reason, hint="delete it and build again"
+        )
+
+    if manifest.build_id != build_id(manifest.factors):
+        raise broken("build_id is not the digest of the factors")
+    if [stage.index for stage in manifest.stages] != list(range(len(manifest.stages))):
+        raise broken("stage indices are not 0, 1, 2, …")
+    placed = sorted(i for stages in manifest.schedule.stages_of_rank for i in stages)
+    if placed != list(range(len(manifest.stages))):
+        raise broken(f"ranks hold stages {placed}, the build has {len(manifest.stages)}")
+    if len(manifest.mesh.dims) != len(manifest.mesh.sizes):
+        raise broken("mesh dimensions and sizes differ in number")
+    if len(manifest.schedule.stages_of_rank) != manifest.mesh.size("pp"):
+        raise broken("the schedule and the mesh differ in pipeline ranks")
+    for stage in manifest.stages:
+        unknown = set(stage.programs) - set(ROLES)
+        if unknown:
+            raise broken(f"stage {stage.index} has programs of unknown role {sorted(unknown)}")
+        if "forward" not in stage.programs:
+            raise broken(f"stage {stage.index} has no forward program")

@@ -1,0 +1,86 @@
+"""One stored program: its bytes in the store, and its calling convention by name.
+
+A program takes and returns flat lists of local tensors. What each position means is recorded by
+name, never by guessing from the order, so that a renamed or reordered parameter is noticed.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from pp_precompile.contract.digest import Digest
+from pp_precompile.contract.tensor import TensorSpec
+
+Role = Literal["forward", "backward", "loss_forward", "loss_backward"]
+
+ROLES: tuple[Role, ...] = ("forward", "backward", "loss_forward", "loss_backward")
+
+Kind = Literal[
+    "parameter",
+    "buffer",
+    "argument",
+    "keyword",
+    "saved",
+    "tangent",
+    "output",
+    "buffer_update",
+    "parameter_gradient",
+    "argument_gradient",
+]
+
+
+class BlobRef(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A blob by content: full sha256 and size in bytes."""
+
+    digest: Digest
+    size: int
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One input or output of a program.
+
+    ``name`` is the FQN for parameters and buffers (and their gradients and updates), the keyword
+    for keyword inputs, else the decimal position. ``tensor`` is None for an integer, which
+    data-dependent shapes bring along as a saved value. ``alias`` says that a saved value is an
+    input passed through (``parameter:layers.1.attention.wq.weight``): it costs no memory.
+    """
+
+    kind: Kind
+    name: str
+    tensor: TensorSpec | None
+    alias: str | None = None
+
+
+class ProgramRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A program of a stage.
+
+    ``key`` identifies the traced graph and all that steers its compilation: two programs with one
+    key are interchangeable, whatever their parameters are called. ``kernels`` counts the compiled
+    kernels inside the blob.
+    """
+
+    key: Digest
+    blob: BlobRef
+    kernels: int
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+
+class ProgramBlob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a blob holds: the artifact's bytes and the shared objects that it needs.
+
+    ``code`` is a pickle of torch's making, which is why nothing reads it before the blob's digest
+    was checked. ``kernels`` maps the digest of a kernel's source text to the bytes of its shared
+    object.
+    """
+
+    code: bytes
+    kernels: dict[str, bytes]
+
+
+class ProgramEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the store keeps under a program's key, so that no build compiles it twice."""
+
+    key: Digest
+    blob: BlobRef
+    kernels: int

@@ -1,0 +1,73 @@
+"""The pipeline schedule as data: who runs which stages, and what each rank does in which order.
+
+An action is written as torch.distributed.pipelining writes it in its CSV files: stage, kind,
+microbatch (``2F0``), with kinds F (forward), B (full backward), I (gradient of the inputs) and
+W (gradient of the weights), and for communication SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD,
+RESHARD and REDUCE_GRAD.
+"""
+
+import re
+
+import msgspec
+
+from pp_precompile.contract.digest import Digest
+
+_ACTION = re.compile(
+    r"(\d+)(FORWARD|F|BACKWARD|B|I|W|UNSHARD|RESHARD|REDUCE_GRAD|SEND_F|RECV_F|SEND_B|RECV_B)(\d*)"
+)
+
+
+class Action(msgspec.Struct, frozen=True):
+    """One step of one rank; ``microbatch`` is None where the kind has none."""
+
+    stage: int
+    kind: str
+    microbatch: int | None
+
+    @classmethod
+    def parse(cls, text: str) -> "Action":
+        """Read ``2F0``.
+
+        Raises:
+            ValueError: if ``text`` is not an action.
+        """
+        match = _ACTION.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r} is not an action such as '2F0'")
+        stage, kind, microbatch = match.groups()
+        return cls(int(stage), kind, int(microbatch) if microbatch else None)
+
+    def __str__(self) -> str:
+        return f"{self.stage}{self.kind}{'' if self.microbatch is None else self.microbatch}"
+
+
+class ScheduleTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A schedule unrolled for one job.
+
+    ``stages_of_rank[p]`` are the stage indices of pipeline rank ``p``; ``actions[p]`` its actions
+    in order, bubbles left out; ``microbatch_size`` counts sequences. ``csv`` is the digest of the
+    CSV file's bytes where the schedule came from one.
+    """
+
+    name: str
+    csv: Digest | None
+    microbatches: int
+    microbatch_size: int
+    stages_of_rank: tuple[tuple[int, ...], ...]
+    actions: tuple[tuple[str, ...], ...]
+
+    @property
+    def stages(self) -> int:
+        """Number of stages over all pipeline ranks."""
+        return sum(len(stages) for stages in self.stages_of_rank)
+
+    def owner(self, stage: int) -> int:
+        """Return the pipeline rank that runs ``stage``.
+
+        Raises:
+            KeyError: if no rank runs it.
+        """
+        for rank, stages in enumerate(self.stages_of_rank):
+            if stage in stages:
+                return rank
+        raise KeyError(stage)

@@ -1,0 +1,65 @@
+"""The description of one tensor: everything about it that a compiled program relies on."""
+
+from math import prod
+
+import msgspec
+
+ITEM_BYTES = {
+    "bool": 1,
+    "uint8": 1,
+    "int8": 1,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "int16": 2,
+    "float16": 2,
+    "bfloat16": 2,
+    "int32": 4,
+    "float32": 4,
+    "complex64": 8,
+    "int64": 8,
+    "float64": 8,
+    "complex128": 16,
+}
+"""Bytes of one element by dtype name (torch's names without ``torch.``)."""
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a distributed tensor lies on the mesh.
+
+    ``mesh`` names the mesh dimensions, outermost first; ``placements`` has one entry for each:
+    ``replicate``, ``shard(D)`` or ``partial(OP)``; ``shape`` is the global shape.
+    """
+
+    mesh: tuple[str, ...]
+    placements: tuple[str, ...]
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{m}={p}" for m, p in zip(self.mesh, self.placements, strict=True))
+
+
+class TensorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One tensor as a program sees it: local shape and stride in elements, dtype, device type."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+    device: str
+    requires_grad: bool = False
+    layout: Layout | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements (local ones, for a distributed tensor)."""
+        return prod(self.shape) * ITEM_BYTES[self.dtype]
+
+    def __str__(self) -> str:
+        text = f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+        return f"{text} ({self.layout})" if self.layout else text
+
+
+class NamedTensor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tensor with the name that it is bound by: an FQN, an argument's position or keyword."""
+
+    name: str
+    tensor: TensorSpec
