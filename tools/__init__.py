@@ -1,0 +1,1 @@
+"""Checks that run beside the linters; no part of the package."""
