@@ -1,0 +1,56 @@
+# Every target sets up what it needs; a bare machine with python3, g++ and make is enough.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.pp_precompile_installed
+# Extra arguments for pytest, such as PYTEST_ARGS='tests/store -x'.
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help venv toolchain demo test lint format data clean
+
+help: ## say what the targets do
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+venv: $(STAMP) ## create .venv and install the package with its development tools
+
+# pip's presence, not python's, shows a finished venv: without ensurepip a broken one is left over.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	  || { echo "python 3.10 or newer is needed: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@test -x $(BIN)/pip || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing pp_precompile and what it needs into $(VENV) (torch is large: minutes)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+# Before the install, so that a machine that cannot build hears so at once.
+toolchain:
+	@$(PYTHON) tools/check_toolchain.py
+
+demo: toolchain $(STAMP) ## build the debug model's stages, train cold and warm, print both times
+	@$(BIN)/python -m benchmarks.demo
+
+# One thread a process: the suite starts several ranks side by side, and sums stay reproducible.
+test: export OMP_NUM_THREADS := 1
+test: export TOKENIZERS_PARALLELISM := false
+test: toolchain $(STAMP) lint ## lint, then run the whole test suite
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(STAMP) ## style, types, spelling, sizes and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/codespell
+	$(BIN)/python tools/check_sizes.py
+
+format: $(STAMP) ## rewrite the sources in the project's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+data: $(STAMP) ## make the debug corpus and tokenizer again (same bytes)
+	$(BIN)/python -m pp_precompile.models.debug_data.make
+
+clean: ## remove .venv, caches and build products
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis outputs
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
