@@ -1,8 +1,10 @@
 """Canonical msgpack: one value, one byte string; and strict reading of untrusted bytes.
 
 The rules are those of docs/format.md: maps have text keys in sorted order, no floats, no
-extension types, no unknown or missing keys. Reading re-encodes and compares, which catches every
-other way to write the same value (duplicate keys, long integer forms, other key orders).
+extension types, no unknown or missing keys. Reading is typed from the first byte on, so that depth,
+time and memory stay bounded by the struct that is asked for; then it re-encodes and compares,
+which catches every other way to write the same value (duplicate keys, long integer forms, other
+key orders).
 """
 
 from typing import Any, TypeVar
@@ -15,7 +17,9 @@ from pp_precompile.contract.errors import CorruptError
 T = TypeVar("T")
 
 MAX_BYTES = 256 * 1024 * 1024
-"""Most bytes that a structure may have; more is refused unread."""
+"""Most bytes that anything in the store may have; more is refused unread."""
+
+_MAX_REASON = 300
 
 
 def canonical(value: Any) -> Any:
@@ -40,12 +44,16 @@ def encode(value: Any) -> bytes:
 
     Raises:
         TypeError: if the value holds a type that the format does not allow.
+        ValueError: if text is not valid Unicode.
+        OverflowError: if an integer needs more than 64 bits.
     """
     plain = msgspec.to_builtins(value, builtin_types=(bytes,))
     return bytes(msgpack.packb(canonical(plain), use_bin_type=True))
 
 
-def decode(data: bytes, cls: type[T], *, what: str, code: str = "PPC205") -> T:
+def decode(
+    data: bytes, cls: type[T], *, what: str, code: str = "PPC205", limit: int = MAX_BYTES
+) -> T:
     """Read canonical msgpack as ``cls``.
 
     Args:
@@ -53,42 +61,41 @@ def decode(data: bytes, cls: type[T], *, what: str, code: str = "PPC205") -> T:
         cls: a msgspec struct, or a builtin container type with typed items.
         what: names the bytes in an error, for example ``"manifest 3fa2…"``.
         code: the error code for bytes that break the format.
+        limit: most bytes that this kind of structure may have.
 
     Raises:
         CorruptError: for anything but the canonical encoding of a valid ``cls``.
     """
-
-    name = getattr(cls, "__name__", str(cls))
-    plain = decode_untyped(data, what=what, code=code)
-    try:
-        value = msgspec.convert(plain, cls, strict=True)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise _broken(what, code, name, f"{type(error).__name__}: {error}") from error
+    value = peek(data, cls, what=what, code=code, limit=limit)
     if encode(value) != data:
-        raise _broken(what, code, name, "another way to write the same value")
+        raise _broken(what, code, cls, "another way to write the same value")
     return value
 
 
-def decode_untyped(data: bytes, *, what: str, code: str = "PPC205") -> Any:
-    """Read msgpack under the size cap as plain builtins, without checking what they mean.
+def peek(
+    data: bytes, cls: type[T], *, what: str, code: str = "PPC205", limit: int = MAX_BYTES
+) -> T:
+    """Read msgpack as ``cls`` like :func:`decode`, but in any encoding, canonical or not.
+
+    Good for one question only: which version the bytes claim to have.
 
     Raises:
-        CorruptError: if the bytes are not msgpack of allowed types, or are too many.
+        CorruptError: if the bytes are too many or hold no valid ``cls``.
     """
-    if len(data) > MAX_BYTES:
-        found = f"{len(data)} bytes, the most allowed is {MAX_BYTES}"
-        raise _broken(what, code, "a structure", found)
+    if len(data) > limit:
+        raise _broken(what, code, cls, f"{len(data)} bytes, the most allowed is {limit}")
     try:
-        return msgpack.unpackb(data, raw=False, strict_map_key=True)
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-        raise _broken(what, code, "a structure", f"{type(error).__name__}: {error}") from error
+        return msgspec.msgpack.decode(data, type=cls, strict=True)
+    except (ValueError, RecursionError) as error:
+        raise _broken(what, code, cls, f"{type(error).__name__}: {error}") from error
 
 
-def _broken(what: str, code: str, name: str, reason: object) -> CorruptError:
+def _broken(what: str, code: str, cls: type, reason: str) -> CorruptError:
+    # The reason may quote the bytes, a hostile key of megabytes for example.
     return CorruptError(
         code,
         f"{what} is not in the stored format",
-        expected=f"canonical msgpack of {name}",
-        found=reason,
+        expected=f"canonical msgpack of {getattr(cls, '__name__', cls)}",
+        found=reason[:_MAX_REASON],
         hint="delete it and build again",
     )

@@ -1,7 +1,5 @@
 """The manifest: one build, whole. docs/format.md is its specification."""
 
-from typing import Any
-
 import msgspec
 
 from pp_precompile.contract import encoding
@@ -16,6 +14,15 @@ from pp_precompile.contract.stage import StageRecord
 
 FORMAT = 1
 """Version of the stored format; another number is refused, never guessed at."""
+
+MAX_MANIFEST_BYTES = 64 * 1024 * 1024
+"""Most bytes that a manifest may have: some ten times what the largest known jobs need."""
+
+
+class _Header(msgspec.Struct, frozen=True):
+    """The one field that every version of the format has; the others are skipped unread."""
+
+    format: int
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,7 +57,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 (PPC205), or its format has another version (PPC206).
         """
         _check_format(data, what)
-        manifest = encoding.decode(data, cls, what=what)
+        manifest = encoding.decode(data, cls, what=what, limit=MAX_MANIFEST_BYTES)
         _check_references(manifest, what)
         return manifest
 
@@ -73,14 +80,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def _check_format(data: bytes, what: str) -> None:
-    plain = encoding.decode_untyped(data, what=what)
-    version: Any = plain.get("format") if isinstance(plain, dict) else None
-    if version != FORMAT:
+    header = encoding.peek(data, _Header, what=what, limit=MAX_MANIFEST_BYTES)
+    if header.format != FORMAT:
         raise CorruptError(
             "PPC206",
             f"{what} has another format",
             expected=f"format {FORMAT}",
-            found=f"format {version!r}" if isinstance(plain, dict) else "not a map",
+            found=f"format {header.format}",
             hint="read it with the pp_precompile version that wrote it, or build again",
         )
 
