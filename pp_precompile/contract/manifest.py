@@ -3,7 +3,7 @@
 import msgspec
 
 from pp_precompile.contract import encoding
-from pp_precompile.contract.digest import Digest, digest_bytes
+from pp_precompile.contract.digest import Digest, StoredDigest, digest_bytes
 from pp_precompile.contract.environment import Environment
 from pp_precompile.contract.errors import CorruptError
 from pp_precompile.contract.key import build_id
@@ -32,7 +32,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     format: int
-    build_id: Digest
+    build_id: StoredDigest
     factors: dict[str, str]
     environment: Environment
     mesh: MeshSpec

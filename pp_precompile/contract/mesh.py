@@ -4,6 +4,8 @@ from math import prod
 
 import msgspec
 
+from pp_precompile.contract.integers import Positive
+
 
 class MeshSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Mesh dimensions, outermost first; global ranks count in row-major order over them.
@@ -12,7 +14,7 @@ class MeshSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     dims: tuple[str, ...]
-    sizes: tuple[int, ...]
+    sizes: tuple[Positive, ...]
 
     @property
     def world_size(self) -> int:

@@ -4,11 +4,13 @@ A program takes and returns flat lists of local tensors. What each position mean
 name, never by guessing from the order, so that a renamed or reordered parameter is noticed.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from pp_precompile.contract.digest import Digest
+from pp_precompile.contract.digest import StoredDigest
+from pp_precompile.contract.encoding import MAX_BYTES
+from pp_precompile.contract.integers import Natural
 from pp_precompile.contract.tensor import TensorSpec
 
 Role = Literal["forward", "backward", "loss_forward", "loss_backward"]
@@ -29,11 +31,15 @@ Kind = Literal[
 ]
 
 
+BlobSize = Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)]
+"""Size in bytes; reading refuses a larger one, so nobody allocates what a manifest makes up."""
+
+
 class BlobRef(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A blob by content: full sha256 and size in bytes."""
 
-    digest: Digest
-    size: int
+    digest: StoredDigest
+    size: BlobSize
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,9 +65,9 @@ class ProgramRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     kernels inside the blob.
     """
 
-    key: Digest
+    key: StoredDigest
     blob: BlobRef
-    kernels: int
+    kernels: Natural
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
 
@@ -81,6 +87,6 @@ class ProgramBlob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class ProgramEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the store keeps under a program's key, so that no build compiles it twice."""
 
-    key: Digest
+    key: StoredDigest
     blob: BlobRef
-    kernels: int
+    kernels: Natural

@@ -10,7 +10,8 @@ import re
 
 import msgspec
 
-from pp_precompile.contract.digest import Digest
+from pp_precompile.contract.digest import StoredDigest
+from pp_precompile.contract.integers import Natural, Positive
 
 _ACTION = re.compile(
     r"(\d+)(FORWARD|F|BACKWARD|B|I|W|UNSHARD|RESHARD|REDUCE_GRAD|SEND_F|RECV_F|SEND_B|RECV_B)(\d*)"
@@ -50,10 +51,10 @@ class ScheduleTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """
 
     name: str
-    csv: Digest | None
-    microbatches: int
-    microbatch_size: int
-    stages_of_rank: tuple[tuple[int, ...], ...]
+    csv: StoredDigest | None
+    microbatches: Positive
+    microbatch_size: Positive
+    stages_of_rank: tuple[tuple[Natural, ...], ...]
     actions: tuple[tuple[str, ...], ...]
 
     @property

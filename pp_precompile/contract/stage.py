@@ -2,6 +2,7 @@
 
 import msgspec
 
+from pp_precompile.contract.integers import Natural
 from pp_precompile.contract.program import ProgramRecord
 from pp_precompile.contract.tensor import NamedTensor, TensorSpec
 
@@ -15,7 +16,7 @@ class StageRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     completely, also what the programs do not read.
     """
 
-    index: int
+    index: Natural
     modules: tuple[str, ...]
     arguments: tuple[NamedTensor, ...]
     keywords: tuple[NamedTensor, ...]

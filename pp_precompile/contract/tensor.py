@@ -4,6 +4,8 @@ from math import prod
 
 import msgspec
 
+from pp_precompile.contract.integers import Natural
+
 ITEM_BYTES = {
     "bool": 1,
     "uint8": 1,
@@ -32,7 +34,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     mesh: tuple[str, ...]
     placements: tuple[str, ...]
-    shape: tuple[int, ...]
+    shape: tuple[Natural, ...]
 
     def __str__(self) -> str:
         return ", ".join(f"{m}={p}" for m, p in zip(self.mesh, self.placements, strict=True))
@@ -41,8 +43,8 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class TensorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One tensor as a program sees it: local shape and stride in elements, dtype, device type."""
 
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
+    shape: tuple[Natural, ...]
+    stride: tuple[Natural, ...]
     dtype: str
     device: str
     requires_grad: bool = False
