@@ -2,8 +2,8 @@
 
 An action is written as torch.distributed.pipelining writes it in its CSV files: stage, kind,
 microbatch (``2F0``), with kinds F (forward), B (full backward), I (gradient of the inputs) and
-W (gradient of the weights), and for communication SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD,
-RESHARD and REDUCE_GRAD.
+W (gradient of the weights), and for communication SEND_F, RECV_F, SEND_B and RECV_B. UNSHARD,
+RESHARD and REDUCE_GRAD are for a whole stage and have no microbatch (``1UNSHARD``).
 """
 
 import re
@@ -13,8 +13,10 @@ import msgspec
 from pp_precompile.contract.digest import StoredDigest
 from pp_precompile.contract.integers import Natural, Positive
 
+# One text for one action: no signs, leading zeros or digits of other scripts.
+_NUMBER = "(0|[1-9][0-9]{0,8})"
 _ACTION = re.compile(
-    r"(\d+)(FORWARD|F|BACKWARD|B|I|W|UNSHARD|RESHARD|REDUCE_GRAD|SEND_F|RECV_F|SEND_B|RECV_B)(\d*)"
+    f"{_NUMBER}(?:(F|B|I|W|SEND_F|RECV_F|SEND_B|RECV_B){_NUMBER}|(UNSHARD|RESHARD|REDUCE_GRAD))"
 )
 
 
@@ -34,9 +36,9 @@ class Action(msgspec.Struct, frozen=True):
         """
         match = _ACTION.fullmatch(text)
         if match is None:
-            raise ValueError(f"{text!r} is not an action such as '2F0'")
-        stage, kind, microbatch = match.groups()
-        return cls(int(stage), kind, int(microbatch) if microbatch else None)
+            raise ValueError(f"{text[:80]!r} is not an action such as '2F0' or '1UNSHARD'")
+        stage, kind, microbatch, kind_of_stage = match.groups()
+        return cls(int(stage), kind or kind_of_stage, int(microbatch) if microbatch else None)
 
     def __str__(self) -> str:
         return f"{self.stage}{self.kind}{'' if self.microbatch is None else self.microbatch}"
