@@ -2,13 +2,12 @@
 
 import msgspec
 
-from pp_precompile.contract import encoding
+from pp_precompile.contract import consistency, encoding
 from pp_precompile.contract.digest import Digest, StoredDigest, digest_bytes
 from pp_precompile.contract.environment import Environment
 from pp_precompile.contract.errors import CorruptError
-from pp_precompile.contract.key import build_id
 from pp_precompile.contract.mesh import MeshSpec
-from pp_precompile.contract.program import ROLES, BlobRef
+from pp_precompile.contract.program import BlobRef
 from pp_precompile.contract.schedule import ScheduleTable
 from pp_precompile.contract.stage import StageRecord
 
@@ -58,7 +57,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """
         _check_format(data, what)
         manifest = encoding.decode(data, cls, what=what, limit=MAX_MANIFEST_BYTES)
-        _check_references(manifest, what)
+        _check_consistency(manifest, what)
         return manifest
 
     def blobs(self) -> dict[Digest, BlobRef]:
@@ -91,28 +90,13 @@ def _check_format(data: bytes, what: str) -> None:
         )
 
 
-def _check_references(manifest: Manifest, what: str) -> None:
-    """Refuse a manifest that names what it does not hold."""
-
-    def broken(reason: str) -> CorruptError:
-        return CorruptError(
-            "PPC205", f"{what} contradicts itself", found=reason, hint="delete it and build again"
+def _check_consistency(manifest: Manifest, what: str) -> None:
+    reason = next(consistency.contradictions(manifest), None)
+    if reason is not None:
+        raise CorruptError(
+            "PPC205",
+            f"{what} contradicts itself",
+            expected="references and numbers that agree",
+            found=reason[:300],
+            hint="delete it and build again",
         )
-
-    if manifest.build_id != build_id(manifest.factors):
-        raise broken("build_id is not the digest of the factors")
-    if [stage.index for stage in manifest.stages] != list(range(len(manifest.stages))):
-        raise broken("stage indices are not 0, 1, 2, …")
-    placed = sorted(i for stages in manifest.schedule.stages_of_rank for i in stages)
-    if placed != list(range(len(manifest.stages))):
-        raise broken(f"ranks hold stages {placed}, the build has {len(manifest.stages)}")
-    if len(manifest.mesh.dims) != len(manifest.mesh.sizes):
-        raise broken("mesh dimensions and sizes differ in number")
-    if len(manifest.schedule.stages_of_rank) != manifest.mesh.size("pp"):
-        raise broken("the schedule and the mesh differ in pipeline ranks")
-    for stage in manifest.stages:
-        unknown = set(stage.programs) - set(ROLES)
-        if unknown:
-            raise broken(f"stage {stage.index} has programs of unknown role {sorted(unknown)}")
-        if "forward" not in stage.programs:
-            raise broken(f"stage {stage.index} has no forward program")

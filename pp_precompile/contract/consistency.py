@@ -1,0 +1,111 @@
+"""What must agree inside one manifest before anyone may rely on it.
+
+Only what later code takes for granted is checked here, so that it never meets a missing index or
+an unknown name. Whether a build makes sense as a pipeline, and fits a job, is for ``graph``.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pp_precompile.contract.digest import Digest
+from pp_precompile.contract.key import build_id
+from pp_precompile.contract.program import ROLES, ProgramRecord
+from pp_precompile.contract.schedule import Action
+from pp_precompile.contract.stage import StageRecord
+from pp_precompile.contract.tensor import ITEM_BYTES, TensorSpec
+
+if TYPE_CHECKING:
+    from pp_precompile.contract.manifest import Manifest
+
+
+def contradictions(manifest: "Manifest") -> Iterator[str]:
+    """Yield, as text, every way in which ``manifest`` contradicts itself."""
+    yield from _identity(manifest)
+    yield from _mesh(manifest)
+    yield from _stages(manifest)
+    yield from _schedule(manifest)
+    yield from _blobs(manifest)
+    for stage in manifest.stages:
+        for place, tensor in _tensors(stage):
+            yield from _tensor(tensor, f"stage {stage.index}, {place}")
+
+
+def _identity(manifest: "Manifest") -> Iterator[str]:
+    if manifest.build_id != build_id(manifest.factors):
+        yield "build_id is not the digest of the factors"
+
+
+def _mesh(manifest: "Manifest") -> Iterator[str]:
+    mesh = manifest.mesh
+    if len(mesh.dims) != len(mesh.sizes):
+        yield f"mesh has {len(mesh.dims)} dimensions and {len(mesh.sizes)} sizes"
+    elif len(set(mesh.dims)) != len(mesh.dims):
+        yield f"mesh names a dimension twice: {mesh}"
+    elif len(manifest.schedule.stages_of_rank) != mesh.size("pp"):
+        ranks = len(manifest.schedule.stages_of_rank)
+        yield f"the schedule has {ranks} pipeline ranks, the mesh {mesh.size('pp')}"
+
+
+def _stages(manifest: "Manifest") -> Iterator[str]:
+    if not manifest.stages:
+        yield "the build has no stage"
+    if [stage.index for stage in manifest.stages] != list(range(len(manifest.stages))):
+        yield "stage indices are not 0, 1, 2, …"
+    for stage in manifest.stages:
+        unknown = sorted(set(stage.programs) - set(ROLES))
+        if unknown:
+            yield f"stage {stage.index} has programs of unknown role {unknown}"
+        if "forward" not in stage.programs:
+            yield f"stage {stage.index} has no forward program"
+
+
+def _schedule(manifest: "Manifest") -> Iterator[str]:
+    schedule = manifest.schedule
+    placed = sorted(index for stages in schedule.stages_of_rank for index in stages)
+    if placed != list(range(len(manifest.stages))):
+        yield f"ranks hold stages {placed}, the build has {len(manifest.stages)}"
+    if len(schedule.actions) != len(schedule.stages_of_rank):
+        ranks = len(schedule.stages_of_rank)
+        yield f"actions for {len(schedule.actions)} pipeline ranks, stages for {ranks}"
+    for rank, actions in enumerate(schedule.actions):
+        for position, text in enumerate(actions):
+            try:
+                Action.parse(text)
+            except ValueError as error:
+                yield f"pipeline rank {rank}, action {position}: {error}"
+
+
+def _blobs(manifest: "Manifest") -> Iterator[str]:
+    sizes: dict[Digest, int] = {}
+    for stage in manifest.stages:
+        for program in stage.programs.values():
+            blob = program.blob
+            if sizes.setdefault(blob.digest, blob.size) != blob.size:
+                yield f"blob {blob.digest} has sizes {sizes[blob.digest]} and {blob.size}"
+
+
+def _tensors(stage: StageRecord) -> Iterator[tuple[str, TensorSpec]]:
+    """Yield every tensor of a stage with the place where it stands."""
+    for part in ("arguments", "keywords", "parameters", "buffers"):
+        for named in getattr(stage, part):
+            yield f"{part}, {named.name}", named.tensor
+    for position, tensor in enumerate(stage.outputs):
+        yield f"outputs, {position}", tensor
+    for role, program in stage.programs.items():
+        yield from _values(program, role)
+
+
+def _values(program: ProgramRecord, role: str) -> Iterator[tuple[str, TensorSpec]]:
+    for value in (*program.inputs, *program.outputs):
+        if value.tensor is not None:
+            yield f"{role}, {value.kind} {value.name}", value.tensor
+
+
+def _tensor(tensor: TensorSpec, place: str) -> Iterator[str]:
+    if tensor.dtype not in ITEM_BYTES:
+        yield f"{place}: unknown dtype {tensor.dtype!r}"
+    if len(tensor.shape) != len(tensor.stride):
+        yield f"{place}: {len(tensor.shape)} sizes, {len(tensor.stride)} strides"
+    layout = tensor.layout
+    if layout is not None and len(layout.mesh) != len(layout.placements):
+        yield f"{place}: {len(layout.mesh)} mesh dimensions, {len(layout.placements)} placements"
