@@ -5,6 +5,7 @@ meaning: scripts and dashboards may rely on them.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 CODES: dict[str, str] = {
     # 0xx: how the command was used
@@ -101,6 +102,26 @@ class PrecompileError(Exception):
         if self.hint:
             lines.append(f"  next:     {self.hint}")
         return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Travel between processes as parts: Python would call the class with the text alone.
+
+        ``expected`` and ``found`` become text, since what they hold need not be picklable.
+        """
+        parts = {
+            "where": self.where,
+            "expected": None if self.expected is None else str(self.expected),
+            "found": None if self.found is None else str(self.found),
+            "hint": self.hint,
+            "exit_code": self.exit_code,
+        }
+        return _rebuilt, (type(self), self.code, self.message, parts)
+
+
+def _rebuilt(
+    cls: type[PrecompileError], code: str, message: str, parts: dict[str, Any]
+) -> PrecompileError:
+    return cls(code, message, **parts)
 
 
 class UsageError(PrecompileError):
