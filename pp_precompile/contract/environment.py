@@ -148,5 +148,7 @@ def _without_bytecode(record: str) -> str:
 def _own_source() -> str:
     """Digest of our sources that can reach a program: everything in ``stage``."""
     folder = Path(__file__).parent.parent / "stage"
-    parts = [f"{path.name}\0{path.read_text()}\0" for path in sorted(folder.glob("*.py"))]
+    parts = [
+        f"{path.name}\0{path.read_text(encoding='utf-8')}\0" for path in sorted(folder.glob("*.py"))
+    ]
     return digest_bytes("".join(parts).encode())
