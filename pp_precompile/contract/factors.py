@@ -10,6 +10,7 @@ import enum
 import functools
 import inspect
 import json
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -42,13 +43,19 @@ def _walk(value: Any, path: str, excluded: Excluded) -> Iterator[tuple[str, str]
             yield from _walk(getattr(value, field.name), f"{path}.{field.name}", excluded)
     elif isinstance(value, Mapping):
         yield path, f"mapping of {len(value)}"
-        for key in sorted(value, key=str):
-            yield from _walk(value[key], f"{path}.{key}", excluded)
+        steps = {_step(key, path): item for key, item in value.items()}
+        for step in sorted(steps):
+            yield from _walk(steps[step], path + step, excluded)
     elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
         yield path, f"{type(value).__name__} of {len(value)}"
         yield from _walk_sequence(value, path, excluded)
     else:
         yield path, _leaf(value, path)
+
+
+def _step(key: Any, path: str) -> str:
+    """Return what a mapping's key adds to the path; unequal keys never add the same."""
+    return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{_leaf(key, path)}]"
 
 
 def _walk_sequence(
@@ -58,34 +65,36 @@ def _walk_sequence(
 
     A model of 126 equal layers would otherwise repeat every field of its layers 126 times.
     """
+    anywhere = f"{path}[]"
+    items = [dict(_walk(item, anywhere, excluded)) for item in value]
     start = 0
-    while start < len(value):
-        first = dict(_walk(value[start], "", excluded=lambda name: excluded(f"{path}[]{name}")))
+    while start < len(items):
         end = start + 1
-        while end < len(value) and first == dict(
-            _walk(value[end], "", excluded=lambda name: excluded(f"{path}[]{name}"))
-        ):
+        while end < len(items) and items[end] == items[start]:
             end += 1
         index = f"{start}" if end == start + 1 else f"{start}..{end - 1}"
-        yield from ((f"{path}[{index}]{name}", text) for name, text in first.items())
+        for name, text in items[start].items():
+            yield f"{path}[{index}]{name.removeprefix(anywhere)}", text
         start = end
 
 
 def _leaf(value: Any, path: str) -> str:
-    if value is None or isinstance(value, bool | int | float | str):
-        return json.dumps(value, ensure_ascii=False)
+    # Before the plain values: an enum may be a str or an int as well.
     if isinstance(value, enum.Enum):
-        return f"{_qualified(type(value))}.{value.name}"
+        # A combination of flags has no name before Python 3.11.
+        return f"{_qualified(type(value))}.{value.name or value.value}"
+    if value is None or isinstance(value, bool | int | float | str):
+        return json.dumps(value)
     if isinstance(value, PurePath):
         return json.dumps(value.as_posix())
-    if isinstance(value, type):
-        return _qualified(value)
     if isinstance(value, functools.partial):
         return _partial(value, path)
     if type(value).__module__ == "torch" and type(value).__qualname__ in {"dtype", "device"}:
         return str(value)
-    if inspect.isroutine(value) and "<" not in value.__qualname__:
-        return _qualified(value)
+    if isinstance(value, type) or inspect.isroutine(value):
+        name = _importable(value)
+        if name is not None:
+            return name
     raise PrecompileError(
         "PPC005",
         f"the value of {path} has no canonical form, so no key can tell it from another",
@@ -101,6 +110,20 @@ def _partial(value: "functools.partial[Any]", path: str) -> str:
     args = [_leaf(item, path) for item in value.args]
     args += [f"{key}={_leaf(item, path)}" for key, item in sorted(value.keywords.items())]
     return f"partial({', '.join([_leaf(value.func, path), *args])})"
+
+
+def _importable(value: Any) -> str | None:
+    """Name a class, function or class method; None for one that its name does not tell all of.
+
+    What was made inside a function may differ from call to call, and a bound method depends on the
+    object that it is bound to.
+    """
+    owner = getattr(value, "__self__", None)
+    if isinstance(owner, type):
+        return f"{_importable(owner)}.{value.__name__}" if _importable(owner) else None
+    bound = owner is not None and not isinstance(owner, types.ModuleType)
+    nameless = getattr(value, "__module__", None) is None or "<" in value.__qualname__
+    return None if bound or nameless else _qualified(value)
 
 
 def _qualified(value: Any) -> str:
