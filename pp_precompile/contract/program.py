@@ -13,9 +13,10 @@ from pp_precompile.contract.encoding import MAX_BYTES
 from pp_precompile.contract.integers import Natural
 from pp_precompile.contract.tensor import TensorSpec
 
-Role = Literal["forward", "backward", "loss_forward", "loss_backward"]
+Role = Literal["forward", "backward", "loss"]
 
-ROLES: tuple[Role, ...] = ("forward", "backward", "loss_forward", "loss_backward")
+ROLES: tuple[Role, ...] = ("forward", "backward", "loss")
+"""The roles in the order of use. ``loss`` returns the loss and its gradients at once."""
 
 Kind = Literal[
     "parameter",
@@ -30,6 +31,9 @@ Kind = Literal[
     "argument_gradient",
 ]
 
+
+MAX_ENTRY_BYTES = 4096
+"""Most bytes that a program entry may have."""
 
 BlobSize = Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)]
 """Size in bytes; reading refuses a larger one, so nobody allocates what a manifest makes up."""

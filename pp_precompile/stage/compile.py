@@ -1,0 +1,78 @@
+"""Compile a traced program to bytes, under one fixed set of compiler switches."""
+
+import contextlib
+import json
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import fx
+
+from pp_precompile.contract import encoding
+from pp_precompile.contract.digest import digest_bytes
+from pp_precompile.contract.errors import CompileError, PrecompileError, Where
+from pp_precompile.contract.program import ProgramBlob
+from pp_precompile.stage.counters import counters
+from pp_precompile.stage import kernels, private_torch
+
+SWITCHES: dict[str, Any] = {
+    # Generated C++ otherwise contains this process's thread count, and crashes under another.
+    "cpp.dynamic_threads": True,
+}
+"""Inductor settings that make programs independent of the process that compiles them."""
+
+
+def compiler_factors() -> dict[str, str]:
+    """Return what steers the compiler, as key factors: every Inductor setting that reaches code."""
+    import torch._inductor.config as inductor
+
+    with _switches():
+        settings: Mapping[str, Any] = inductor.save_config_portable()
+    text = json.dumps(settings, sort_keys=True, default=repr)
+    return {"compiler.inductor_config": digest_bytes(text.encode())}
+
+
+def compile_program(graph: fx.GraphModule, where: Where) -> ProgramBlob:
+    """Compile a canonical graph.
+
+    Raises:
+        CompileError: PPC302 with the compiler's own error.
+    """
+    counters.compiled += 1
+    try:
+        with _switches(), _quiet(), kernels.record() as recorder:
+            code = private_torch.compile_artifact(graph)
+            compiled = recorder.kernels()
+    except PrecompileError:
+        raise
+    except Exception as error:
+        raise CompileError(
+            "PPC302",
+            f"the program could not be compiled: {type(error).__name__}: {error}",
+            where=where,
+            expected="a working C++ compiler (or Triton, on a GPU) on the machine that builds",
+            hint="check that g++ and strip work here; only building needs them, loading does not",
+        ) from error
+    return ProgramBlob(code=code, kernels=compiled)
+
+
+def to_bytes(blob: ProgramBlob) -> bytes:
+    """Return the canonical encoding of a compiled program."""
+    return encoding.encode(blob)
+
+
+@contextlib.contextmanager
+def _switches() -> Iterator[None]:
+    import torch._inductor.config as inductor
+
+    with inductor.patch(SWITCHES):
+        yield
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Inductor's advice for interactive use out of a build's output."""
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        yield

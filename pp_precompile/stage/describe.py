@@ -1,0 +1,69 @@
+"""From live or fake tensors to the contract's descriptions of them."""
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+
+from pp_precompile.contract.errors import PrecompileError
+from pp_precompile.contract.tensor import Layout, NamedTensor, TensorSpec
+
+
+def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the local part of a DTensor without autograd, or the tensor itself."""
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
+def describe(tensor: torch.Tensor, *, device: str | None = None) -> TensorSpec:
+    """Describe ``tensor``; ``device`` overrides the device type (for tensors still on meta)."""
+    local = local_tensor(tensor)
+    return TensorSpec(
+        shape=tuple(int(n) for n in local.shape),
+        stride=tuple(int(n) for n in local.stride()),
+        dtype=str(local.dtype).removeprefix("torch."),
+        device=device or local.device.type,
+        requires_grad=tensor.requires_grad,
+        layout=_layout(tensor) if isinstance(tensor, DTensor) else None,
+    )
+
+
+def describe_state(
+    module: nn.Module, *, device: str | None = None
+) -> tuple[tuple[NamedTensor, ...], tuple[NamedTensor, ...]]:
+    """Describe all parameters and all buffers of ``module``, sorted by FQN."""
+
+    def named(items: dict[str, torch.Tensor]) -> tuple[NamedTensor, ...]:
+        return tuple(
+            NamedTensor(name=name, tensor=describe(items[name], device=device))
+            for name in sorted(items)
+        )
+
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    buffers = dict(module.named_buffers(remove_duplicate=False))
+    return named(dict(parameters)), named(buffers)
+
+
+def _layout(tensor: DTensor) -> Layout:
+    names = tensor.device_mesh.mesh_dim_names
+    if names is None:
+        raise PrecompileError(
+            "PPC304",
+            "a parameter lies on a device mesh without dimension names",
+            expected="named mesh dimensions, such as torchtitan's",
+            found=repr(tensor.device_mesh),
+            hint="give the mesh dimension names",
+        )
+    return Layout(
+        mesh=tuple(names),
+        placements=tuple(_placement(p) for p in tensor.placements),
+        shape=tuple(int(n) for n in tensor.shape),
+    )
+
+
+def _placement(placement: Placement) -> str:
+    if type(placement) is Replicate:
+        return "replicate"
+    if type(placement) is Shard:
+        return f"shard({placement.dim})"
+    if type(placement) is Partial:
+        return f"partial({placement.reduce_op})"
+    return str(placement)

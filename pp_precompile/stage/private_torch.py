@@ -1,0 +1,262 @@
+"""Every private part of torch that compiling and loading stage programs needs, in one place.
+
+Checked with torch 2.14.1 and 2.15.0. Each function states what it relies on; if torch moved it,
+:func:`check_version` or the import in the function says so instead of failing somewhere deep.
+"""
+
+import contextlib
+import dataclasses
+import io
+import itertools
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import fx, nn
+
+from pp_precompile.contract.errors import PrecompileError
+
+CHECKED = ("2.14", "2.15")
+"""The torch versions (major.minor) that this module was checked with."""
+
+BoxedCallable = Callable[[list[Any]], Sequence[Any]]
+"""A compiled program: takes a list of inputs, empties it, returns the outputs."""
+
+
+def check_version() -> None:
+    """Refuse a torch that this module was not checked with.
+
+    Raises:
+        PrecompileError: PPC006.
+    """
+    version = ".".join(torch.__version__.split(".")[:2])
+    if version not in CHECKED:
+        raise PrecompileError(
+            "PPC006",
+            "this torch was not checked with pp_precompile",
+            expected=f"torch {' or '.join(CHECKED)}",
+            found=f"torch {torch.__version__}",
+            hint="install a supported torch, or a newer pp_precompile",
+        )
+
+
+def export_joint(
+    stack: contextlib.ExitStack, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Trace forward and backward of ``module`` as one graph with named inputs and outputs."""
+    from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+
+    return aot_export_joint_with_descriptors(stack, module, args, kwargs)
+
+
+def partition(
+    joint: Any, prepare: Callable[[fx.GraphModule], None]
+) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """Cut a joint graph into forward and backward with torch's min-cut partitioner.
+
+    ``prepare`` may tag nodes of the joint graph first. AOTAutograd hands the graph to its
+    ``partition_fn`` only inside its own compile step, whose result is dropped here.
+    """
+    from torch._functorch.aot_autograd import aot_compile_joint_with_descriptors
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    caught: list[tuple[fx.GraphModule, fx.GraphModule]] = []
+
+    def catch(graph: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+        prepare(graph)
+        caught.append(min_cut_rematerialization_partition(graph, *args, **kwargs))
+        return caught[0]
+
+    aot_compile_joint_with_descriptors(joint, partition_fn=catch)
+    return caught[0]
+
+
+@contextlib.contextmanager
+def fake_tracing() -> Iterator[Any]:
+    """Enter a fresh FakeTensorMode and tracing context; yields the mode."""
+    from torch._guards import TracingContext, tracing
+    from torch._subclasses import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    with tracing(TracingContext(mode)), mode:
+        yield mode
+
+
+def compile_artifact(graph: fx.GraphModule) -> bytes:
+    """Compile ``graph`` with Inductor and return the artifact's bytes.
+
+    The ``functorch`` switches make AOTAutograd produce a self-contained entry; without them
+    ``serialize`` has nothing to return. Times and debugging texts are blanked, so that equal
+    graphs give equal bytes.
+    """
+    import torch._functorch.config as functorch_config
+    import torch._inductor
+    from torch._guards import TracingContext, tracing
+
+    examples = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
+    mode = next(value.fake_mode for value in examples if isinstance(value, torch.Tensor))
+    switches = {
+        "strict_autograd_cache": True,
+        "bundled_autograd_cache": True,
+        "force_non_lazy_backward_lowering": True,
+        "force_autograd_cache": True,
+        "bypass_autograd_cache_key": True,
+    }
+    with _fresh_graph_ids(), tracing(TracingContext(mode)), functorch_config.patch(switches):
+        artifact = torch._inductor.standalone_compile(
+            graph, examples, dynamic_shapes="from_tracing_context", aot=True
+        )
+    return _serialize(artifact)
+
+
+def _serialize(artifact: Any) -> bytes:
+    from torch._dynamo.aot_compile_types import _serialize_triton_kernel
+    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
+
+    entry = artifact.inner_fn.compiled_fn.serialize()
+    entry = dataclasses.replace(entry, forward_time_taken_ns=0, backward_time_taken_ns=0)
+    for text in ("runnable_graph_str", "inductor_post_grad_graph_str"):
+        setattr(entry.compiled_fw.result, text, "")
+    for text in ("inductor_provenance_mapping_str", "inductor_provenance_stack_traces_str"):
+        setattr(entry.compiled_fw.result, text, None)
+    kernels = {i: _serialize_triton_kernel(k) for i, k in kernel_side_table.id_to_kernel.items()}
+    return _canonical_pickle((entry, kernels, dict(kernel_side_table.constant_args)))
+
+
+class _SharedText(pickle._Pickler):  # type: ignore[name-defined,misc]
+    """Pickles equal texts as one object.
+
+    Whether equal texts are the same object depends on what happened in the process before (an
+    entry that came from Inductor's cache shares more of them), and pickle writes that down.
+    """
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, protocol=5)
+        self._texts: dict[str, str] = {}
+
+    def save(self, obj: Any, save_persistent_id: bool = True) -> None:
+        if type(obj) is str:
+            obj = self._texts.setdefault(obj, obj)
+        super().save(obj, save_persistent_id)
+
+
+def _canonical_pickle(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    _SharedText(buffer).dump(value)
+    return buffer.getvalue()
+
+
+def load_artifact(code: bytes) -> BoxedCallable:
+    """Turn the bytes of :func:`compile_artifact` back into a callable, without compiling.
+
+    ``code`` is a pickle: whoever calls this has checked its digest first.
+    """
+    from torch._dynamo.aot_compile_types import _deserialize_triton_kernel
+    from torch._guards import TracingContext, tracing
+    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
+    from torch._inductor.cudagraph_utils import BoxedDeviceIndex
+    from torch._inductor.utils import BoxedBool
+    from torch._subclasses import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    entry, kernels, constant_args = pickle.loads(code)
+    for index, kernel in kernels.items():
+        loaded = _deserialize_triton_kernel(kernel)
+        kernel_side_table.id_to_kernel[index] = loaded
+        kernel_side_table.kernel_to_id[loaded] = index
+    kernel_side_table.constant_args.update(constant_args)
+    # Guards belong to the caller of a cached graph; ours is the manifest's calling convention.
+    entry.guards_expr = None
+    compile_kwargs = {
+        "cudagraphs": BoxedBool(False),
+        "boxed_forward_device_index": BoxedDeviceIndex(None),
+    }
+    with tracing(TracingContext(FakeTensorMode(shape_env=ShapeEnv()))):
+        return entry.wrap_post_compile([], entry.sanitized_aot_config, compile_kwargs)
+
+
+@contextlib.contextmanager
+def _fresh_graph_ids() -> Iterator[None]:
+    """Number graphs from zero, so that generated sources do not depend on what came before."""
+    import torch._functorch.aot_autograd as aot_autograd
+
+    before = aot_autograd.AOT_COUNTER
+    aot_autograd.AOT_COUNTER = itertools.count()
+    try:
+        yield
+    finally:
+        aot_autograd.AOT_COUNTER = before
+
+
+LoadAsync = Callable[..., Callable[[], Any]]
+
+
+@contextlib.contextmanager
+def patched_kernel_loading(
+    make: Callable[[type, LoadAsync, tuple[Any, ...]], Any],
+) -> Iterator[None]:
+    """Route every C++ kernel that Inductor's generated code asks for through ``make``.
+
+    ``make`` gets the cache class, the original bound ``load_async`` (call it with no arguments)
+    and the texts that make up the kernel's source; it returns a function that returns the library.
+    """
+    from torch._inductor.codecache import CppCodeCache
+
+    original = CppCodeCache.__dict__["load_async"]
+
+    def load_async(
+        cls: type,
+        main_code: str,
+        device_type: str = "cpu",
+        submit_fn: Any = None,
+        extra_flags: Sequence[str] = (),
+        optimized_code: str | None = None,
+        **options: Any,
+    ) -> Any:
+        def call() -> Any:
+            return original.__func__(
+                cls,
+                main_code,
+                device_type,
+                submit_fn=submit_fn,
+                extra_flags=extra_flags,
+                optimized_code=optimized_code,
+                **options,
+            )
+
+        source = (cls.__name__, device_type, *extra_flags, main_code, optimized_code or "")
+        return make(cls, call, source)
+
+    CppCodeCache.load_async = classmethod(load_async)
+    try:
+        yield
+    finally:
+        CppCodeCache.load_async = original
+
+
+def load_kernel_library(cls: Any, path: str, key: str) -> Any:
+    """Load a shared object the way that ``cls`` (a CppCodeCache) loads its own."""
+    return cls._load_library(path, key)
+
+
+def register_group(name: str, group: dist.ProcessGroup) -> None:
+    """Make ``name`` resolve to ``group`` in functional collectives (idempotent).
+
+    The registry holds the group weakly and refuses to register a name twice.
+    """
+    from torch._C._distributed_c10d import (
+        _register_process_group,
+        _resolve_process_group,
+        _unregister_process_group,
+    )
+
+    try:
+        if _resolve_process_group(name) is group:
+            return
+        _unregister_process_group(name)
+    except RuntimeError:
+        pass  # the name is not registered
+    _register_process_group(name, group)

@@ -1,0 +1,214 @@
+"""Trace one stage into its programs, and compile those that nobody has compiled before."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import fx, nn
+
+from pp_precompile.contract.digest import Digest
+from pp_precompile.contract.errors import Where
+from pp_precompile.contract.program import ROLES, ProgramEntry, ProgramRecord, Role, Value
+from pp_precompile.contract.stage import StageRecord
+from pp_precompile.contract.tensor import NamedTensor, TensorSpec
+from pp_precompile.stage.compile import compile_program, to_bytes
+from pp_precompile.stage.counters import counters
+from pp_precompile.stage.describe import describe_state
+from pp_precompile.stage.structure import canonical_graph, program_key
+from pp_precompile.stage.trace import TracedProgram, trace
+from pp_precompile.stage.trace_loss import trace_loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageSource:
+    """A stage to trace: its module (on meta is enough) and what it will be called with.
+
+    ``loss`` and ``loss_arguments`` belong to the last stage only.
+    """
+
+    index: int
+    modules: tuple[str, ...]
+    module: nn.Module
+    arguments: tuple[NamedTensor, ...]
+    keywords: tuple[NamedTensor, ...]
+    loss: nn.Module | None = None
+    loss_arguments: tuple[NamedTensor, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyedProgram:
+    """A canonical graph with its key and its calling convention."""
+
+    key: Digest
+    graph: fx.GraphModule
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedStage:
+    """A stage before compilation."""
+
+    source: StageSource
+    outputs: tuple[TensorSpec, ...]
+    parameters: tuple[NamedTensor, ...]
+    buffers: tuple[NamedTensor, ...]
+    programs: Mapping[Role, KeyedProgram]
+
+    def record(self, entries: Mapping[Digest, ProgramEntry]) -> StageRecord:
+        """Return the manifest's record of this stage, given every program's compiled entry.
+
+        Raises:
+            KeyError: if a program of the stage is not among ``entries``.
+        """
+        return StageRecord(
+            index=self.source.index,
+            modules=self.source.modules,
+            arguments=self.source.arguments,
+            keywords=self.source.keywords,
+            outputs=self.outputs,
+            parameters=self.parameters,
+            buffers=self.buffers,
+            programs={
+                role: ProgramRecord(
+                    key=program.key,
+                    blob=entries[program.key].blob,
+                    kernels=entries[program.key].kernels,
+                    inputs=program.inputs,
+                    outputs=program.outputs,
+                )
+                for role, program in self.programs.items()
+            },
+        )
+
+
+def trace_stage(
+    source: StageSource,
+    *,
+    device: torch.device,
+    groups: Mapping[str, str],
+    compiler: Mapping[str, str],
+) -> TracedStage:
+    """Trace ``source`` into canonical, rank-independent graphs with their keys.
+
+    Args:
+        source: the stage.
+        device: where the programs will run.
+        groups: this rank's process-group names with their logical names.
+        compiler: the factors that steer the compiler (:func:`compile.compiler_factors` and the
+            environment's), which are part of every key.
+
+    Raises:
+        CompileError: PPC301 if the stage cannot be traced, PPC304 if it is not portable.
+    """
+    where = Where(stage=source.index)
+    traced = trace(
+        source.module,
+        source.arguments,
+        source.keywords,
+        device=device,
+        groups=groups,
+        where=where,
+    )
+    graphs: dict[Role, TracedProgram] = {"forward": traced.forward}
+    if traced.backward is not None:
+        graphs["backward"] = traced.backward
+    if source.loss is not None:
+        graphs["loss"] = trace_loss(
+            source.loss, source.loss_arguments, device=device, groups=groups, where=where
+        )
+    parameters, buffers = describe_state(source.module, device=device.type)
+    return TracedStage(
+        source=source,
+        outputs=traced.outputs,
+        parameters=parameters,
+        buffers=buffers,
+        programs={role: _keyed(program, compiler) for role, program in graphs.items()},
+    )
+
+
+def _keyed(program: TracedProgram, compiler: Mapping[str, str]) -> KeyedProgram:
+    graph = canonical_graph(program.graph)
+    return KeyedProgram(
+        key=program_key(graph, compiler),
+        graph=graph,
+        inputs=program.inputs,
+        outputs=program.outputs,
+    )
+
+
+class ProgramSink(Protocol):
+    """Where compiled programs go: the store, or this process's memory."""
+
+    def find(self, key: Digest) -> ProgramEntry | None:
+        """Return the entry of a program that is there and whole, or None."""
+
+    def add(self, key: Digest, data: bytes, kernels: int) -> ProgramEntry:
+        """Keep a compiled program's bytes under its key."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """One program that is done: where it belongs, how long it took, and what it is."""
+
+    stage: int
+    role: Role
+    seconds: float
+    reused: bool
+    entry: ProgramEntry
+
+
+def compile_stages(
+    stages: Iterable[TracedStage],
+    sink: ProgramSink,
+    *,
+    started: Callable[[int, Role], None] = lambda stage, role: None,
+    done: Callable[[Progress], None] = lambda progress: None,
+    mine: Callable[[Digest], bool] = lambda key: True,
+) -> dict[Digest, ProgramEntry]:
+    """Compile every program of ``stages`` that ``sink`` does not have yet.
+
+    Args:
+        stages: traced stages, in order.
+        sink: finds and keeps compiled programs.
+        started: called before a program is looked up or compiled.
+        done: called after each program.
+        mine: tells by key which programs this process compiles; others are skipped.
+
+    Returns:
+        the entries of all programs that were compiled or found.
+
+    Raises:
+        CompileError: PPC302 if a program does not compile.
+    """
+    entries: dict[Digest, ProgramEntry] = {}
+    for stage in stages:
+        for role in ROLES:
+            program = stage.programs.get(role)
+            if program is None or not mine(program.key):
+                continue
+            started(stage.source.index, role)
+            done(_ensure(stage.source.index, role, program, sink, entries))
+    return entries
+
+
+def _ensure(
+    stage: int,
+    role: Role,
+    program: KeyedProgram,
+    sink: ProgramSink,
+    entries: dict[Digest, ProgramEntry],
+) -> Progress:
+    start = time.perf_counter()
+    entry = entries.get(program.key) or sink.find(program.key)
+    reused = entry is not None
+    if entry is None:
+        blob = compile_program(program.graph, Where(stage=stage, program=role))
+        entry = sink.add(program.key, to_bytes(blob), len(blob.kernels))
+    else:
+        counters.reused += 1
+    entries[program.key] = entry
+    seconds = time.perf_counter() - start
+    return Progress(stage=stage, role=role, seconds=seconds, reused=reused, entry=entry)

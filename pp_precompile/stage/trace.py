@@ -1,0 +1,256 @@
+"""Trace a module into a forward and a backward program with named inputs and outputs."""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch._functorch._aot_autograd import descriptors as d
+
+from pp_precompile.contract.errors import CompileError, Where
+from pp_precompile.contract.program import Value
+from pp_precompile.contract.tensor import NamedTensor, TensorSpec
+from pp_precompile.stage import private_torch
+from pp_precompile.stage.describe import describe
+from pp_precompile.stage.fake_state import example, fake_state
+from pp_precompile.stage.memory import recompute_parameter_values
+from pp_precompile.stage.own_gradients import own_gradients
+from pp_precompile.stage.portable import drop_unused_inputs, is_data, use_logical_groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedProgram:
+    """A graph that is ready to compile, and what its inputs and outputs mean."""
+
+    graph: fx.GraphModule
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedModule:
+    """Forward and backward of one module; ``backward`` is None if nothing needs a gradient."""
+
+    forward: TracedProgram
+    backward: TracedProgram | None
+    outputs: tuple[TensorSpec, ...]
+
+
+def trace(
+    module: nn.Module,
+    arguments: tuple[NamedTensor, ...],
+    keywords: tuple[NamedTensor, ...],
+    *,
+    device: torch.device,
+    groups: Mapping[str, str],
+    where: Where,
+) -> TracedModule:
+    """Trace ``module`` from metadata.
+
+    Args:
+        module: a stage or a loss; its tensors may be on meta, fake or real.
+        arguments: descriptions of the positional inputs, in order.
+        keywords: descriptions of the keyword inputs.
+        device: where the programs will run.
+        groups: this rank's process-group names with their logical names.
+        where: names the module in errors.
+
+    Raises:
+        CompileError: PPC301 if the module cannot be traced, PPC304 if the result is not portable.
+    """
+    try:
+        with private_torch.fake_tracing(), fake_state(module, device), contextlib.ExitStack() as s:
+            args = tuple(example(item.tensor, device) for item in arguments)
+            kwargs = {item.name: example(item.tensor, device) for item in keywords}
+            joint = private_torch.export_joint(s, module, args, kwargs)
+            forward, backward = private_torch.partition(joint, recompute_parameter_values)
+            own_gradients(backward)
+    except CompileError:
+        raise
+    except Exception as error:
+        raise CompileError(
+            "PPC301",
+            f"the module could not be traced: {type(error).__name__}: {error}",
+            where=where,
+            expected="a module that torch can trace as one graph, without data-dependent branches",
+            hint="run it eagerly once to rule out a fault of the model itself",
+        ) from error
+    names = [*(item.name for item in arguments), *(item.name for item in keywords)]
+    return _name_values(forward, backward, names, len(arguments), dict(groups))
+
+
+def _name_values(
+    forward: fx.GraphModule,
+    backward: fx.GraphModule,
+    names: list[str],
+    positional: int,
+    groups: dict[str, str],
+) -> TracedModule:
+    """Name every input and output, drop what is no data, and use logical group names."""
+    naming = _Naming(names, positional)
+    aliases = _aliases(forward, naming)
+    forward_outputs = _outputs(forward, lambda desc: naming.output(desc), aliases)
+    saved = [v.name for v in forward_outputs if v.kind == "saved"]
+    has_backward = any(v.kind.endswith("_gradient") for v in _outputs(backward, naming.gradient))
+    backward_outputs = _outputs(backward, naming.gradient)
+    for graph in (forward, backward):
+        _keep_data_outputs(graph)
+        drop_unused_inputs(graph)
+        use_logical_groups(graph, groups)
+    forward_inputs = tuple(naming.input(n) for n in _placeholders(forward))
+    backward_inputs = _backward_inputs(backward, saved, naming)
+    return TracedModule(
+        forward=TracedProgram(graph=forward, inputs=forward_inputs, outputs=forward_outputs),
+        backward=TracedProgram(graph=backward, inputs=backward_inputs, outputs=backward_outputs)
+        if has_backward
+        else None,
+        outputs=tuple(v.tensor for v in forward_outputs if v.kind == "output" and v.tensor),
+    )
+
+
+class _Naming:
+    """Reads AOTAutograd's descriptors."""
+
+    def __init__(self, names: list[str], positional: int) -> None:
+        self._names = names
+        self._positional = positional
+
+    def input(self, node: fx.Node) -> Value:
+        """Name an input of the forward program."""
+        kind, name = self._origin(node.meta["desc"])
+        return Value(kind=kind, name=name, tensor=_spec(node))  # type: ignore[arg-type]
+
+    def output(self, desc: Any) -> tuple[str, str] | None:
+        """Name an output of the forward program; None if it is no data."""
+        if isinstance(desc, d.PlainAOTOutput):
+            return "output", str(desc.idx)
+        if isinstance(desc, d.InputMutationAOTOutput):
+            kind, name = self._origin(desc.mutated_input)
+            if kind == "buffer":
+                return "buffer_update", name
+        if isinstance(desc, d.SavedForBackwardsAOTOutput):
+            return "saved", str(desc.idx)
+        raise _unknown(desc)
+
+    def gradient(self, desc: Any) -> tuple[str, str] | None:
+        """Name an output of the backward program."""
+        if isinstance(desc, d.SubclassGetAttrAOTOutput):
+            desc = desc.base
+        if isinstance(desc, d.GradAOTOutput):
+            kind, name = self._origin(desc.grad_of)
+            return ("parameter_gradient" if kind == "parameter" else "argument_gradient"), name
+        raise _unknown(desc)
+
+    def _origin(self, desc: Any) -> tuple[str, str]:
+        if isinstance(desc, d.SubclassGetAttrAOTInput):
+            return self._origin(desc.base)
+        if isinstance(desc, d.ParamAOTInput):
+            return "parameter", desc.target
+        if isinstance(desc, d.BufferAOTInput):
+            return "buffer", desc.target
+        if isinstance(desc, d.PlainAOTInput):
+            kind = "argument" if desc.idx < self._positional else "keyword"
+            return kind, self._names[desc.idx]
+        if isinstance(desc, d.TangentAOTInput):
+            output = desc.output
+            while isinstance(output, d.SubclassGetAttrAOTOutput):
+                output = output.base
+            if isinstance(output, d.PlainAOTOutput):
+                return "tangent", str(output.idx)
+        raise _unknown(desc)
+
+
+def _unknown(desc: Any) -> CompileError:
+    return CompileError(
+        "PPC304",
+        "the traced program has an input or output that cannot be bound by name",
+        expected="parameters, buffers, arguments, outputs, saved values and gradients",
+        found=desc,
+        hint="report this model: random number state and the like are not supported yet",
+    )
+
+
+def _placeholders(graph: fx.GraphModule) -> list[fx.Node]:
+    return [node for node in graph.graph.nodes if node.op == "placeholder"]
+
+
+def _results(graph: fx.GraphModule) -> list[tuple[Any, Any]]:
+    node = graph.graph.output_node()
+    return list(zip(node.args[0], node.meta["desc"], strict=True))
+
+
+def _spec(node: fx.Node) -> TensorSpec | None:
+    value = node.meta.get("val")
+    return describe(value) if isinstance(value, torch.Tensor) else None
+
+
+def _is_data_result(result: Any) -> bool:
+    return isinstance(result, fx.Node) and is_data(result.meta.get("val"))
+
+
+def _outputs(
+    graph: fx.GraphModule, name_of: Any, aliases: Mapping[fx.Node, str] | None = None
+) -> tuple[Value, ...]:
+    values = []
+    for result, desc in _results(graph):
+        if not _is_data_result(result):
+            continue
+        kind, name = name_of(desc)
+        alias = (aliases or {}).get(result) if kind == "saved" else None
+        values.append(Value(kind=kind, name=name, tensor=_spec(result), alias=alias))
+    return tuple(values)
+
+
+def _keep_data_outputs(graph: fx.GraphModule) -> None:
+    node = graph.graph.output_node()
+    kept = [(r, desc) for r, desc in _results(graph) if _is_data_result(r)]
+    node.args = (tuple(r for r, _ in kept),)
+    node.meta["desc"] = [desc for _, desc in kept]
+
+
+def _aliases(forward: fx.GraphModule, naming: _Naming) -> dict[fx.Node, str]:
+    """Map every node that only views an input to that input's kind and name."""
+    aliases: dict[fx.Node, str] = {}
+    for node in forward.graph.nodes:
+        if node.op == "placeholder" and is_data(node.meta.get("val")):
+            value = naming.input(node)
+            aliases[node] = f"{value.kind}:{value.name}"
+        elif (
+            isinstance(node.target, torch._ops.OpOverload)
+            and node.target.is_view
+            and len(node.all_input_nodes) == 1
+            and node.all_input_nodes[0] in aliases
+        ):
+            aliases[node] = aliases[node.all_input_nodes[0]]
+    return aliases
+
+
+def _backward_inputs(
+    backward: fx.GraphModule, saved: list[str], naming: _Naming
+) -> tuple[Value, ...]:
+    """Name the backward's inputs: the saved values in the forward's order, then the tangents.
+
+    torch may put what it saved in another order than it returned it, but keeps tangents last and
+    keeps the order of saved values; the count is checked so that a change would be noticed.
+    """
+    inputs: list[Value] = []
+    remaining = iter(saved)
+    for node in _placeholders(backward):
+        desc = node.meta.get("desc")
+        if isinstance(desc, d.TangentAOTInput):
+            kind, name = naming._origin(desc)
+            inputs.append(Value(kind=kind, name=name, tensor=_spec(node)))  # type: ignore[arg-type]
+        else:
+            inputs.append(Value(kind="saved", name=next(remaining, ""), tensor=_spec(node)))
+    unused = list(remaining)
+    if unused or any(value.name == "" for value in inputs):
+        raise CompileError(
+            "PPC304",
+            "forward and backward disagree on the saved values",
+            expected=f"{len(saved)} saved values",
+            found=f"{sum(v.kind == 'saved' for v in inputs)} inputs",
+            hint="report this with the version of torch",
+        )
+    return tuple(inputs)
