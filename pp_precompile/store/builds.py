@@ -1,0 +1,115 @@
+"""Builds: manifests under their build id, written last, so that a build is there whole or not.
+
+Reads and writes manifests; whether one fits a job is for ``graph``.
+"""
+
+from pathlib import Path
+
+from pp_precompile.contract.digest import Digest
+from pp_precompile.contract.errors import CorruptError, MissingBuildError, StoreError
+from pp_precompile.contract.manifest import MAX_MANIFEST_BYTES, Manifest
+from pp_precompile.store.blobs import Blobs, missing_blob
+from pp_precompile.store.shelf import BUILDS, Shelf
+
+_LISTED = 10
+"""Most builds that an error lists."""
+
+
+class Builds:
+    """The builds of one store."""
+
+    def __init__(self, root: Path, blobs: Blobs) -> None:
+        self._shelf = Shelf(root, BUILDS)
+        self._blobs = blobs
+
+    def publish(self, manifest: Manifest) -> None:
+        """Make a build visible, replacing one for the same job.
+
+        Raises:
+            StoreError: PPC203 if a blob of the build is not there, PPC202 if it cannot be written.
+            CorruptError: PPC205 or PPC206 if the manifest would be refused at reading.
+        """
+        data = manifest.to_bytes()
+        Manifest.from_bytes(data, what=f"the manifest to publish, {manifest.build_id},")
+        for ref in manifest.blobs().values():
+            if not self._blobs.has(ref):
+                raise missing_blob(ref, self._blobs.path(ref.digest))
+        self._shelf.write(manifest.build_id, data)
+
+    def read(self, build_id: Digest) -> Manifest:
+        """Return the checked manifest of a build.
+
+        Raises:
+            MissingBuildError: PPC101 if there is no such build.
+            CorruptError: PPC205 or PPC206 if it is damaged, of another format, or not the build
+                that its file name says.
+            StoreError: PPC201 or PPC208 if it must not be read.
+        """
+        data = self._shelf.read(build_id, limit=MAX_MANIFEST_BYTES)
+        if data is None:
+            raise self._missing(build_id)
+        what = f"manifest {build_id}"
+        manifest = Manifest.from_bytes(data, what=what)
+        if manifest.build_id != build_id:
+            raise CorruptError(
+                "PPC205",
+                f"{what} is not what its file name says",
+                expected=f"build {build_id}",
+                found=f"build {manifest.build_id} in {self.path(build_id)}",
+                hint="it was renamed or swapped: delete that file and build again",
+            )
+        return manifest
+
+    def ids(self) -> list[Digest]:
+        """Return the id of every build, in order of the digits.
+
+        Raises:
+            StoreError: PPC201 if the folder cannot be listed.
+        """
+        return list(self._shelf)
+
+    def resolve(self, prefix: str) -> Digest:
+        """Return the one build whose id starts with ``prefix``.
+
+        Raises:
+            StoreError: PPC207 if there is none, or more than one; it lists the candidates.
+        """
+        ids = self.ids()
+        matches = [build for build in ids if build.startswith(prefix)]
+        if len(matches) == 1:
+            return matches[0]
+        listed = "".join(f"\n    {build}" for build in (matches or ids)[:_LISTED])
+        if matches:
+            message = f"{len(matches)} builds have an id that starts with {prefix[:64]!r}"
+        else:
+            message = f"no build has an id that starts with {prefix[:64]!r}"
+        raise StoreError(
+            "PPC207",
+            message,
+            expected="the first digits of one build's id",
+            found=f"{len(ids)} builds in {self._shelf.folder}{':' if listed else ''}{listed}",
+            hint="give more digits" if matches else "'pp-precompile ls STORE' lists the builds",
+            exit_code=2,
+        )
+
+    def path(self, build_id: Digest) -> Path:
+        """Return where a build's manifest lies, for messages and tools."""
+        return self._shelf.path(build_id)
+
+    def remove(self, build_id: Digest) -> None:
+        """Delete a build's manifest, not its blobs; it is no error if there is none.
+
+        Raises:
+            StoreError: PPC202.
+        """
+        self._shelf.remove(build_id)
+
+    def _missing(self, build_id: Digest) -> MissingBuildError:
+        return MissingBuildError(
+            "PPC101",
+            "the store has no build for this job",
+            expected=f"build {build_id}",
+            found=f"{len(self.ids())} other builds in {self._shelf.folder}",
+            hint="build it with 'pp-precompile build' and the job's arguments; "
+            "'pp-precompile explain' tells what differs from the nearest build",
+        )

@@ -1,0 +1,89 @@
+"""Compiled programs by key, so that no build compiles what another has compiled.
+
+An index for builders only: loading goes through a build's manifest, never through here. A wrong
+entry therefore costs a compilation and nothing else.
+"""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from pp_precompile.contract.digest import Digest
+from pp_precompile.contract.encoding import decode, encode
+from pp_precompile.contract.errors import CorruptError, StoreError
+from pp_precompile.contract.program import MAX_ENTRY_BYTES, ProgramEntry
+from pp_precompile.store.blobs import Blobs
+from pp_precompile.store.shelf import PROGRAMS, Shelf
+
+_log = logging.getLogger(__name__)
+
+
+class Programs:
+    """The program entries of one store."""
+
+    def __init__(self, root: Path, blobs: Blobs) -> None:
+        self._shelf = Shelf(root, PROGRAMS)
+        self._blobs = blobs
+
+    def find(self, key: Digest) -> ProgramEntry | None:
+        """Return the entry of ``key`` if it and its blob are there and whole, else None.
+
+        The blob's digest is checked, so that a damaged one is compiled again, not published again.
+        What is damaged is reported as a warning; ``Blobs.put`` and ``record`` replace it.
+
+        Raises:
+            StoreError: PPC201 or PPC208 if the store must not be read.
+        """
+        try:
+            entry = self._read(key)
+            if entry is not None:
+                self._blobs.get(entry.blob)
+        except CorruptError as error:
+            _log.warning("program %s will be compiled again: %s", key, error)
+            return None
+        except StoreError as error:
+            if error.code != "PPC203":
+                raise
+            _log.info("program %s will be compiled again: %s", key, error)
+            return None
+        return entry
+
+    def record(self, entry: ProgramEntry) -> None:
+        """Store or replace an entry; its blob should be there already.
+
+        Raises:
+            StoreError: PPC202.
+        """
+        self._shelf.write(entry.key, encode(entry))
+
+    def remove(self, key: Digest) -> None:
+        """Delete an entry, not its blob; it is no error if there is none.
+
+        Raises:
+            StoreError: PPC202.
+        """
+        self._shelf.remove(key)
+
+    def __iter__(self) -> Iterator[Digest]:
+        """Yield the key of every entry, in order.
+
+        Raises:
+            StoreError: PPC201 if a folder cannot be listed.
+        """
+        return iter(self._shelf)
+
+    def _read(self, key: Digest) -> ProgramEntry | None:
+        data = self._shelf.read(key, limit=MAX_ENTRY_BYTES)
+        if data is None:
+            return None
+        what = f"program entry {key}"
+        entry = decode(data, ProgramEntry, what=what, limit=MAX_ENTRY_BYTES)
+        if entry.key != key:
+            raise CorruptError(
+                "PPC205",
+                f"{what} is not what its file name says",
+                expected=f"key {key}",
+                found=f"key {entry.key} in {self._shelf.path(key)}",
+                hint="delete that file: it was renamed or swapped",
+            )
+        return entry
