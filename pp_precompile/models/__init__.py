@@ -1,0 +1,1 @@
+"""torchtitan models as configurations that precompile; thin registries, no model code."""
