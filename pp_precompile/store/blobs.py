@@ -54,8 +54,8 @@ class Blobs:
             raise missing_blob(ref, self._shelf.path(ref.digest))
         if len(data) != ref.size:
             # Of a longer file, only one byte too many was read.
-            atleast = "at least " if len(data) > ref.size else ""
-            raise self._damaged(ref, f"{atleast}{len(data)} bytes")
+            more = "at least " if len(data) > ref.size else ""
+            raise self._damaged(ref, f"{more}{len(data)} bytes")
         found = digest_bytes(data)
         if found != ref.digest:
             raise self._damaged(ref, f"sha256 {found}")
