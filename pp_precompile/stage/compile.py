@@ -13,8 +13,8 @@ from pp_precompile.contract import encoding
 from pp_precompile.contract.digest import digest_bytes
 from pp_precompile.contract.errors import CompileError, PrecompileError, Where
 from pp_precompile.contract.program import ProgramBlob
-from pp_precompile.stage.counters import counters
 from pp_precompile.stage import kernels, private_torch
+from pp_precompile.stage.counters import counters
 
 SWITCHES: dict[str, Any] = {
     # Generated C++ otherwise contains this process's thread count, and crashes under another.

@@ -6,8 +6,11 @@ Checked with torch 2.14.1 and 2.15.0. Each function states what it relies on; if
 
 import contextlib
 import dataclasses
+import importlib.machinery
+import importlib.util
 import io
 import itertools
+import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -238,8 +241,31 @@ def patched_kernel_loading(
 
 
 def load_kernel_library(cls: Any, path: str, key: str) -> Any:
-    """Load a shared object the way that ``cls`` (a CppCodeCache) loads its own."""
-    return cls._load_library(path, key)
+    """Load a shared object as ``cls`` (a CppCodeCache) would, from a path without ``.so``.
+
+    Python kernels find the function that reads a tensor's address through an environment variable.
+    """
+    from torch._inductor.codecache import CppPythonBindingsCodeCache
+
+    if not issubclass(cls, CppPythonBindingsCodeCache):
+        return cls._load_library(path, key)
+    address = torch._C._dynamo.guards._torchinductor_pyobject_tensor_data_ptr
+    os.environ["_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"] = str(address)
+    name = f"{key}.{cls.entry_function}"
+    loader = importlib.machinery.ExtensionFileLoader(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    module.key = key
+    return module
+
+
+def default_store() -> Any:
+    """Return the key-value store that this job's process group was made with."""
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    return _get_default_store()
 
 
 def register_group(name: str, group: dist.ProcessGroup) -> None:

@@ -1,0 +1,102 @@
+"""Bind a program's inputs to the live module by name, after checking that the module fits."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from pp_precompile.contract.errors import StaleBuildError, Where
+from pp_precompile.contract.program import Value
+from pp_precompile.contract.stage import StageRecord
+from pp_precompile.contract.tensor import NamedTensor
+from pp_precompile.stage.describe import describe_state, local_tensor
+
+Arguments = Sequence[torch.Tensor]
+Getter = Callable[[Arguments], torch.Tensor]
+"""Returns one input of a program, given the call's positional and keyword inputs in order."""
+
+
+class Binding:
+    """The live parameters and buffers of a stage, by FQN."""
+
+    def __init__(self, module: nn.Module, record: StageRecord) -> None:
+        """Check ``module`` against ``record`` and keep its tensors.
+
+        Raises:
+            StaleBuildError: PPC103 naming the first parameter or buffer that differs.
+        """
+        parameters, buffers = describe_state(module)
+        _compare("parameter", record.parameters, parameters, record.index)
+        _compare("buffer", record.buffers, buffers, record.index)
+        self.parameters: dict[str, nn.Parameter] = dict(
+            module.named_parameters(remove_duplicate=False)
+        )
+        self.buffers: dict[str, torch.Tensor] = dict(module.named_buffers(remove_duplicate=False))
+
+    def getters(self, inputs: Sequence[Value], argument_names: Sequence[str]) -> list[Getter]:
+        """Return one getter for every input of a program that reads the module and arguments."""
+        return [self._getter(value, argument_names) for value in inputs]
+
+    def _getter(self, value: Value, argument_names: Sequence[str]) -> Getter:
+        if value.kind == "parameter":
+            parameter = self.parameters[value.name]
+            if isinstance(parameter, DTensor):
+                return lambda _: parameter._local_tensor
+            return lambda _: parameter.detach()
+        if value.kind == "buffer":
+            buffer = self.buffers[value.name]
+            return lambda _: local_tensor(buffer)
+        position = argument_names.index(value.name)
+        return lambda arguments: arguments[position]
+
+
+def accumulate(parameter: nn.Parameter, gradient: torch.Tensor) -> None:
+    """Add a local gradient to ``parameter.grad``, which gets the parameter's own placements.
+
+    The first gradient becomes ``.grad`` itself, so it must own its memory.
+    """
+    if parameter.grad is not None:
+        local_tensor(parameter.grad).add_(gradient)
+    elif isinstance(parameter, DTensor):
+        local = parameter._local_tensor
+        if gradient.stride() != local.stride():
+            gradient = torch.empty_like(local).copy_(gradient)
+        parameter.grad = DTensor.from_local(
+            gradient,
+            parameter.device_mesh,
+            parameter.placements,
+            run_check=False,
+            shape=parameter.shape,
+            stride=parameter.stride(),
+        )
+    else:
+        if gradient.stride() != parameter.stride():
+            gradient = torch.empty_like(parameter).copy_(gradient)
+        parameter.grad = gradient
+
+
+def _compare(
+    kind: str, stored: Sequence[NamedTensor], live: Sequence[NamedTensor], stage: int
+) -> None:
+    if stored == live:
+        return
+    expected = {item.name: item.tensor for item in stored}
+    found = {item.name: item.tensor for item in live}
+    name = next(
+        name
+        for name in sorted(expected.keys() | found.keys())
+        if expected.get(name) != found.get(name)
+    )
+    raise StaleBuildError(
+        "PPC103",
+        f"the live module's {kind} {name} is not the one that the stage was compiled for",
+        where=Where(stage=stage, field=name),
+        expected=_text(expected.get(name)),
+        found=_text(found.get(name)),
+        hint="build again for this model and parallelism",
+    )
+
+
+def _text(tensor: object) -> str:
+    return "none of this name" if tensor is None else repr(tensor)

@@ -1,0 +1,72 @@
+"""Where freshly compiled programs go, and where programs are read from."""
+
+import logging
+
+from pp_precompile.contract.digest import Digest, digest_bytes
+from pp_precompile.contract.errors import StoreError
+from pp_precompile.contract.program import BlobRef, ProgramEntry
+from pp_precompile.store.store import Store
+
+logger = logging.getLogger(__name__)
+
+
+class StoreSink:
+    """Programs in a store. A damaged one counts as absent: it is compiled again and replaced."""
+
+    def __init__(self, store: Store) -> None:
+        """Use ``store`` for reading and writing."""
+        self._store = store
+
+    def find(self, key: Digest) -> ProgramEntry | None:
+        """Return the entry of a program whose bytes are there and whole, or None."""
+        entry = self._store.programs.find(key)
+        if entry is None:
+            return None
+        try:
+            self._store.blobs.get(entry.blob)
+        except StoreError as error:
+            logger.warning("compiling a damaged program again: %s", error)
+            return None
+        return entry
+
+    def add(self, key: Digest, data: bytes, kernels: int) -> ProgramEntry:
+        """Write a program, its bytes before the entry that points to them.
+
+        Raises:
+            StoreError: PPC202 if the store cannot be written.
+        """
+        entry = ProgramEntry(key=key, blob=self._store.blobs.put(data), kernels=kernels)
+        self._store.programs.record(entry)
+        return entry
+
+    def read(self, ref: BlobRef) -> bytes:
+        """Return a blob's verified bytes.
+
+        Raises:
+            StoreError: PPC203 if it is missing, PPC204 if it is damaged.
+        """
+        return self._store.blobs.get(ref)
+
+
+class MemorySink:
+    """Programs of this process only, for a job whose store cannot be written."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._entries: dict[Digest, ProgramEntry] = {}
+        self._blobs: dict[Digest, bytes] = {}
+
+    def find(self, key: Digest) -> ProgramEntry | None:
+        """Return the entry of a program compiled here, or None."""
+        return self._entries.get(key)
+
+    def add(self, key: Digest, data: bytes, kernels: int) -> ProgramEntry:
+        """Keep a program."""
+        blob = BlobRef(digest=digest_bytes(data), size=len(data))
+        self._blobs[blob.digest] = data
+        self._entries[key] = ProgramEntry(key=key, blob=blob, kernels=kernels)
+        return self._entries[key]
+
+    def read(self, ref: BlobRef) -> bytes:
+        """Return the bytes of a program compiled here."""
+        return self._blobs[ref.digest]

@@ -1,0 +1,102 @@
+"""The stored loss program behind the loss function that torchtitan calls."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from pp_precompile.contract.errors import LoadError, Where
+from pp_precompile.runtime.binding import accumulate
+from pp_precompile.runtime.loader import LoadedStage
+from pp_precompile.runtime.stage_forward import StageForward
+from pp_precompile.stage.private_torch import BoxedCallable
+
+
+class StoredLoss:
+    """Calls like a torchtitan loss: ``(prediction, labels, global_valid_tokens) -> (loss, {})``.
+
+    Validation calls a loss without ``global_valid_tokens`` and without gradients; that call runs
+    the eager loss, which compiles nothing.
+    """
+
+    def __init__(
+        self,
+        stage: LoadedStage,
+        forward: StageForward,
+        eager: Callable[..., Any],
+    ) -> None:
+        """Take the last stage, its installed forward (which has the parameters) and the loss.
+
+        Raises:
+            LoadError: PPC305 if the stage holds no loss program.
+        """
+        if "loss" not in stage.programs:
+            raise LoadError(
+                "PPC305",
+                "the last stage holds no loss program",
+                where=Where(stage=stage.record.index, program="loss"),
+                hint="build again",
+            )
+        self._program: BoxedCallable = stage.programs["loss"]
+        self._values = stage.record.programs["loss"]
+        self._forward = forward
+        self._eager = eager
+
+    def use_eager(self, eager: Callable[..., Any]) -> None:
+        """Take the trainer's own loss for validation (it knows the live head, if it needs one)."""
+        self._eager = eager
+
+    def __getattr__(self, name: str) -> Any:
+        """Answer anything else as the eager loss does (``set_lm_head`` and the like)."""
+        return getattr(self._eager, name)
+
+    def __call__(
+        self,
+        prediction: torch.Tensor,
+        labels: torch.Tensor,
+        global_valid_tokens: torch.Tensor | None = None,
+        **inputs: Any,
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Return the scalar loss of one microbatch, and no metrics."""
+        if global_valid_tokens is None or not torch.is_grad_enabled():
+            return self._eager(prediction, labels, global_valid_tokens, **inputs)
+        loss = _LossFunction.apply(self, prediction, labels, global_valid_tokens)
+        return loss, {}
+
+    def _run(
+        self, arguments: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor, list[tuple[str, torch.Tensor]]]:
+        """Return the loss, the gradient of the prediction, and gradients of parameters."""
+        names = ["0", "1", "2"]
+        getters = self._forward._binding.getters(self._values.inputs, names)
+        with torch.no_grad():
+            results = self._program([get(arguments) for get in getters])
+        named = list(zip(self._values.outputs, results, strict=True))
+        loss = next(r for v, r in named if v.kind == "output")
+        gradient = next(r for v, r in named if v.kind == "argument_gradient")
+        parameters = [(v.name, r) for v, r in named if v.kind == "parameter_gradient"]
+        return loss, gradient, parameters
+
+
+class _LossFunction(torch.autograd.Function):
+    """Value and gradients come from one program; backward only hands the gradients on."""
+
+    @staticmethod
+    def forward(ctx: Any, stored: StoredLoss, *arguments: torch.Tensor) -> torch.Tensor:
+        loss, gradient, parameters = stored._run([a.detach() for a in arguments])
+        ctx.stored, ctx.gradient, ctx.parameters = stored, gradient, parameters
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, tangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        gradient, parameters = ctx.gradient, ctx.parameters
+        ctx.gradient = ctx.parameters = None
+        # Asking a GPU for one number would stall it, so there the product is always taken; a
+        # product with one is exact.
+        if tangent.device.type != "cpu" or tangent.item() != 1.0:
+            gradient = gradient * tangent
+            parameters = [(name, value * tangent) for name, value in parameters]
+        with torch.no_grad():
+            for name, value in parameters:
+                accumulate(ctx.stored._forward._binding.parameters[name], value)
+        return None, gradient, None, None

@@ -1,0 +1,299 @@
+"""Get this rank's stage programs, from the store or by compiling them, all ranks alike."""
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from torch import nn
+
+from pp_precompile.contract import encoding
+from pp_precompile.contract.digest import Digest
+from pp_precompile.contract.errors import (
+    AgreementError,
+    MissingBuildError,
+    PrecompileError,
+    StaleBuildError,
+    StoreError,
+)
+from pp_precompile.contract.key import differing
+from pp_precompile.contract.manifest import Manifest
+from pp_precompile.contract.program import ProgramEntry
+from pp_precompile.contract.stage import StageRecord
+from pp_precompile.graph.boundaries import check_boundaries
+from pp_precompile.graph.host import check_host
+from pp_precompile.runtime.agreement import Agreement
+from pp_precompile.runtime.loader import LoadedStage, load_stage
+from pp_precompile.runtime.sinks import MemorySink, StoreSink
+from pp_precompile.stage.portable import register_logical_groups
+from pp_precompile.stage.programs import Progress, TracedStage, compile_stages
+from pp_precompile.store.store import Store, open_store
+from pp_precompile.titan.config import Policy
+from pp_precompile.titan.job import Job
+
+logger = logging.getLogger(__name__)
+
+EXCHANGE_SECONDS = 300.0
+"""How long ranks wait for each other's requests: start-up skew, not compilation."""
+
+COMPILE_SECONDS = 7200.0
+"""How long a rank waits for another to compile."""
+
+
+class _Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one rank tells the others before anyone loads. ``miss`` is empty if the build fits."""
+
+    build_id: str
+    miss: str
+    writable: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acquired:
+    """This rank's stages, and how they were come by (seconds of wall time)."""
+
+    stages: Mapping[int, LoadedStage]
+    manifest: Manifest
+    compiled: bool
+    agree_seconds: float
+    build_seconds: float
+    load_seconds: float
+
+
+def acquire(
+    job: Job,
+    modules: Mapping[int, nn.Module],
+    *,
+    location: Path,
+    policy: Policy,
+    agreement: Agreement,
+) -> Acquired:
+    """Return the loaded programs of this rank's stages.
+
+    Args:
+        job: the job, the same on every rank.
+        modules: this rank's parallelized stage modules by stage index.
+        location: the store's folder.
+        policy: what to do if no build fits.
+        agreement: how ranks agree.
+
+    Raises:
+        PrecompileError: on every rank, if any rank cannot go on.
+    """
+    start = time.perf_counter()
+    with agreement.guard():
+        register_logical_groups(job.meshes())
+        store, writable = _open(location, policy)
+        manifest, miss = _look_up(job, store, location, set(modules))
+        requests = _exchange(job, agreement, miss, writable=writable)
+        misses = {rank: r.miss for rank, r in enumerate(requests) if r.miss}
+        if misses and policy == "strict":
+            raise _refused(job, misses, store)
+        agreed = time.perf_counter()
+        sink: StoreSink | MemorySink
+        if misses:
+            _explain_miss(job, misses, store)
+            shared = store if all(request.writable for request in requests) else None
+            sink = StoreSink(shared) if shared else MemorySink()
+            manifest = _build(job, modules, sink, agreement, shared=shared is not None)
+            if shared:
+                _publish(manifest, shared, agreement)
+        else:
+            assert store is not None
+            assert manifest is not None
+            sink = StoreSink(store)
+        built = time.perf_counter()
+        stages = {i: load_stage(manifest.stages[i], sink.read) for i in modules}
+        agreement.all_gather("loaded", b"", timeout=EXCHANGE_SECONDS)
+    return Acquired(
+        stages=stages,
+        manifest=manifest,
+        compiled=bool(misses),
+        agree_seconds=agreed - start,
+        build_seconds=built - agreed,
+        load_seconds=time.perf_counter() - built,
+    )
+
+
+def _open(location: Path, policy: Policy) -> tuple[Store | None, bool]:
+    """Return the store, if there is one, and whether a build could be saved in it.
+
+    A strict job saves nothing, so for it a store that cannot be written is as good as any.
+    """
+    if policy == "strict":
+        return (open_store(location, create=False) if location.exists() else None), True
+    try:
+        store = open_store(location, create=True)
+        store.check_writable()
+    except StoreError as error:
+        if error.code != "PPC202":
+            raise
+        logger.warning("what is compiled will not be saved: %s", error)
+        return (open_store(location, create=False) if location.exists() else None), False
+    return store, True
+
+
+def _look_up(
+    job: Job, store: Store | None, location: Path, stages: set[int]
+) -> tuple[Manifest | None, str]:
+    """Return the fitting build and an empty text, or None and why there is none.
+
+    Everything that this rank will load is read and verified here, before ranks agree.
+    """
+    if store is None:
+        return None, f"there is no store at {location}"
+    try:
+        manifest = store.builds.read(job.build_id)
+        check_host(manifest, job.environment)
+        for index in stages:
+            for program in manifest.stages[index].programs.values():
+                store.blobs.get(program.blob)
+    except (MissingBuildError, StaleBuildError, StoreError) as error:
+        return None, str(error)
+    return manifest, ""
+
+
+def _exchange(job: Job, agreement: Agreement, miss: str, *, writable: bool) -> list[_Request]:
+    """Exchange requests; all ranks must ask for the same build.
+
+    Raises:
+        AgreementError: PPC403 naming the ranks and the factors that differ.
+    """
+    mine = _Request(build_id=job.build_id, miss=miss, writable=writable)
+    gathered = agreement.all_gather("request", encoding.encode(mine), timeout=EXCHANGE_SECONDS)
+    requests = [encoding.decode(data, _Request, what="a rank's request") for data in gathered]
+    if len({request.build_id for request in requests}) > 1:
+        factors = agreement.all_gather(
+            "factors", encoding.encode(job.factors), timeout=EXCHANGE_SECONDS
+        )
+        raise _disagreement(
+            [encoding.decode(data, dict[str, str], what="a rank's factors") for data in factors]
+        )
+    return requests
+
+
+def _disagreement(factors: list[dict[str, str]]) -> AgreementError:
+    other = next(rank for rank, theirs in enumerate(factors) if theirs != factors[0])
+    differences = differing(factors[0], factors[other])
+    return AgreementError(
+        "PPC403",
+        f"ranks 0 and {other} are not the same job",
+        expected="; ".join(f"{name} = {ours}" for name, (ours, _) in differences.items()),
+        found="; ".join(f"{name} = {theirs}" for name, (_, theirs) in differences.items()),
+        hint="start all ranks with the same arguments, software and kind of device",
+    )
+
+
+def _refused(job: Job, misses: Mapping[int, str], store: Store | None) -> PrecompileError:
+    rank, reason = next(iter(misses.items()))
+    return MissingBuildError(
+        "PPC101",
+        f"the policy is strict and {len(misses)} rank(s) have no build that fits; rank {rank}: "
+        f"{reason}",
+        expected=f"build {job.build_id}",
+        found=_nearest(job, store),
+        hint="run 'pp-precompile build' with the same arguments, or use "
+        "--compile.precompile_policy auto",
+    )
+
+
+def _explain_miss(job: Job, misses: Mapping[int, str], store: Store | None) -> None:
+    rank, reason = next(iter(misses.items()))
+    logger.warning(
+        "no stored build fits, compiling: %d rank(s) miss build %s; rank %d: %s; %s",
+        len(misses),
+        job.build_id[:12],
+        rank,
+        reason,
+        _nearest(job, store),
+    )
+
+
+def _nearest(job: Job, store: Store | None) -> str:
+    """Say which stored build comes nearest and in what it differs."""
+    nearest: tuple[int, Digest, dict[str, tuple[str | None, str | None]]] | None = None
+    for other in store.builds.ids() if store else ():
+        try:
+            differences = differing(job.factors, store.builds.read(other).factors)  # type: ignore[union-attr]
+        except StoreError:
+            continue
+        if nearest is None or len(differences) < nearest[0]:
+            nearest = (len(differences), other, differences)
+    if nearest is None:
+        return "the store holds no build"
+    count, other, differences = nearest
+    shown = [f"{name}: {theirs} there, {ours} here" for name, (ours, theirs) in differences.items()]
+    rest = f" and {count - 6} more" if count > 6 else ""
+    return f"the nearest build {other[:12]} differs in {'; '.join(shown[:6])}{rest}"
+
+
+def _build(
+    job: Job,
+    modules: Mapping[int, nn.Module],
+    sink: StoreSink | MemorySink,
+    agreement: Agreement,
+    *,
+    shared: bool,
+) -> Manifest:
+    """Trace this rank's stages, compile this rank's share, and gather all stages' records."""
+    traced = {index: job.trace(module, index) for index, module in modules.items()}
+    mine = _owned(traced, agreement) if shared else None
+    entries = compile_stages(
+        traced.values(),
+        sink,
+        started=lambda stage, role: agreement.check(),
+        done=_log_program,
+        mine=(lambda key: key in mine) if mine is not None else (lambda key: True),
+    )
+    if shared:
+        entries = _share(entries, agreement)
+    records = [stage.record(entries) for stage in traced.values()]
+    gathered = agreement.all_gather("records", encoding.encode(records), timeout=EXCHANGE_SECONDS)
+    by_index: dict[int, StageRecord] = {}
+    for data in gathered:
+        for record in encoding.decode(data, list[StageRecord], what="a rank's stages"):
+            by_index.setdefault(record.index, record)
+    manifest = job.manifest(tuple(by_index[i] for i in sorted(by_index)))
+    check_boundaries(manifest)
+    return manifest
+
+
+def _log_program(progress: Progress) -> None:
+    how = "reused" if progress.reused else "compiled"
+    stage, role, seconds = progress.stage, progress.role, progress.seconds
+    logger.info("stage %d %s: %s in %.1f s", stage, role, how, seconds)
+
+
+def _owned(traced: Mapping[int, TracedStage], agreement: Agreement) -> set[Digest]:
+    """Return the keys that this rank compiles: each distinct program has one rank, the lowest."""
+    keys = sorted({p.key for stage in traced.values() for p in stage.programs.values()})
+    gathered = agreement.all_gather("keys", encoding.encode(keys), timeout=EXCHANGE_SECONDS)
+    taken: set[str] = set()
+    for data in gathered[: agreement.rank]:
+        taken.update(encoding.decode(data, list[str], what="a rank's keys"))
+    return {key for key in keys if key not in taken}
+
+
+def _share(
+    entries: Mapping[Digest, ProgramEntry], agreement: Agreement
+) -> dict[Digest, ProgramEntry]:
+    """Return the entries of all ranks; waits until every rank has compiled its share."""
+    mine = encoding.encode(list(entries.values()))
+    shared: dict[Digest, ProgramEntry] = {}
+    for data in agreement.all_gather("compiled", mine, timeout=COMPILE_SECONDS):
+        for entry in encoding.decode(data, list[ProgramEntry], what="a rank's programs"):
+            shared[entry.key] = entry
+    return shared
+
+
+def _publish(manifest: Manifest, store: Store, agreement: Agreement) -> None:
+    """Let rank 0 write the manifest; the others go on once it is there."""
+
+    def publish() -> bytes:
+        store.builds.publish(manifest)
+        logger.info("published build %s", manifest.build_id[:12])
+        return b"published"
+
+    agreement.broadcast("published", publish, timeout=EXCHANGE_SECONDS)

@@ -1,0 +1,35 @@
+"""The flags that turn precompiled stages on, as additions to torchtitan's own configuration."""
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from torchtitan.experiments.graph_trainer.configs import GraphTrainerCompileConfig
+
+Policy = Literal["auto", "strict"]
+
+
+@dataclass(kw_only=True, slots=True)
+class PrecompileCompileConfig(GraphTrainerCompileConfig):
+    """graph_trainer's compile section with precompiled pipeline stages.
+
+    ``precompile_artifact_dir``, which graph_trainer has already, names the store; without it the
+    store is ``$PP_PRECOMPILE_DIR``, else ``precompile`` below the dump folder.
+    """
+
+    precompile: bool = False
+    """Load the compiled programs of every pipeline stage, or compile and store them."""
+
+    precompile_policy: Policy = "auto"
+    """
+    What to do if no stored build fits this job:
+        auto: compile what is missing, store it, and train.
+        strict: stop all ranks before anything is compiled.
+    """
+
+
+def with_precompile(compile_config: GraphTrainerCompileConfig) -> PrecompileCompileConfig:
+    """Return ``compile_config`` with the flags of this package at their defaults."""
+    values: dict[str, Any] = {
+        f.name: getattr(compile_config, f.name) for f in fields(compile_config)
+    }
+    return PrecompileCompileConfig(**values)

@@ -1,0 +1,109 @@
+"""The key factors of a job: everything that can reach its stage programs, by name."""
+
+import inspect
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from pp_precompile.contract.digest import digest_bytes
+from pp_precompile.contract.encoding import encode
+from pp_precompile.contract.environment import Environment
+from pp_precompile.contract.factors import flatten
+from pp_precompile.contract.mesh import MeshSpec
+from pp_precompile.contract.schedule import ScheduleTable
+from pp_precompile.contract.tensor import NamedTensor
+from pp_precompile.stage.compile import compiler_factors
+from pp_precompile.titan.exclusions import excluded
+from pp_precompile.titan.inputs import StageInputs
+from pp_precompile.titan.split import Split
+
+
+def job_factors(
+    config: Any,
+    *,
+    model: nn.Module,
+    environment: Environment,
+    mesh: MeshSpec,
+    split: Split,
+    schedule: ScheduleTable,
+    inputs: StageInputs,
+) -> dict[str, str]:
+    """Return every factor of the job's key.
+
+    Args:
+        config: torchtitan's configuration, after the model was updated from it.
+        model: the whole model before it is split and wrapped, on meta.
+        environment: software and device.
+        mesh: the job's mesh.
+        split: the modules of each stage.
+        schedule: the unrolled schedule.
+        inputs: what stages and loss are called with.
+
+    Raises:
+        PrecompileError: PPC005 for a configuration value without a canonical form.
+    """
+    spec = config.model_spec
+    factors = flatten(config, "", excluded=lambda name: excluded(name.removeprefix(".")))
+    factors = {name.removeprefix(".") or "config": value for name, value in factors.items()}
+    factors |= flatten(spec.model, "model", excluded=excluded)
+    factors["model.name"] = spec.name
+    factors["model.parallelize_fn"] = (
+        f"{spec.parallelize_fn.__module__}:{spec.parallelize_fn.__qualname__}"
+    )
+    factors["model.source"] = _source_digest(_classes(model), spec.parallelize_fn)
+    factors["mesh"] = str(mesh)
+    factors |= {f"split[{i}]": " ".join(names) for i, names in enumerate(split)}
+    factors["schedule.name"] = schedule.name
+    factors["schedule.microbatches"] = str(schedule.microbatches)
+    factors["schedule.microbatch_size"] = str(schedule.microbatch_size)
+    factors["schedule.table"] = digest_bytes(encode(schedule))
+    for index in (0, len(split) - 1):
+        factors |= _described(f"inputs.stage[{index}]", inputs.arguments(index))
+    factors |= _described("inputs.keyword", inputs.keywords())
+    factors |= _described("inputs.loss", inputs.loss_arguments())
+    return factors | program_factors(environment)
+
+
+def _described(name: str, items: Iterable[NamedTensor]) -> dict[str, str]:
+    return {f"{name}.{item.name}": f"{item.tensor} stride {item.tensor.stride}" for item in items}
+
+
+def program_factors(environment: Environment) -> dict[str, str]:
+    """Return the factors that steer compilation whatever the job: part of every program's key."""
+    return environment.factors() | compiler_factors() | _torch_modes()
+
+
+def _torch_modes() -> dict[str, str]:
+    """Return torch's global switches that change the meaning of an operation."""
+    return {
+        "torch.float32_matmul_precision": torch.get_float32_matmul_precision(),
+        "torch.deterministic_algorithms": str(torch.are_deterministic_algorithms_enabled()),
+        "torch.cudnn.allow_tf32": str(torch.backends.cudnn.allow_tf32),
+        "torch.cuda.reduced_precision": str(
+            torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+        ),
+    }
+
+
+def _classes(model: nn.Module) -> Iterable[type]:
+    return {base for module in model.modules() for base in type(module).__mro__}
+
+
+def _source_digest(classes: Iterable[type], function: Any) -> str:
+    """Digest the source files of ``classes`` and ``function``, without torch's own.
+
+    An installed torchtitan is covered by its RECORD already; a model of one's own, or an editable
+    checkout, is not.
+    """
+    files: dict[str, Path] = {}
+    for item in (*classes, inspect.unwrap(function)):
+        module = item.__module__
+        if module.split(".")[0] in {"torch", "builtins", "typing", "abc"}:
+            continue
+        file = inspect.getsourcefile(item)
+        if file is not None:
+            files[module] = Path(file)
+    return digest_bytes(encode({name: file.read_bytes() for name, file in files.items()}))

@@ -1,0 +1,179 @@
+"""One training job as this package sees it: the same facts from a build and from every rank."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torchtitan.components.loss import ChunkedLossWrapper
+
+from pp_precompile.contract.digest import Digest
+from pp_precompile.contract.environment import Device, Environment, cpu_device, host_environment
+from pp_precompile.contract.key import build_id
+from pp_precompile.contract.manifest import FORMAT, Manifest
+from pp_precompile.contract.mesh import MeshSpec
+from pp_precompile.contract.schedule import ScheduleTable
+from pp_precompile.contract.stage import StageRecord
+from pp_precompile.stage.loss import LossModule
+from pp_precompile.stage.portable import logical_groups
+from pp_precompile.stage.programs import StageSource, TracedStage, trace_stage
+from pp_precompile.titan import private_titan
+from pp_precompile.titan.factors import job_factors, program_factors
+from pp_precompile.titan.inputs import StageInputs
+from pp_precompile.titan.schedule import schedule_table
+from pp_precompile.titan.split import Split, stage_split
+
+_MESH_DIMS = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
+"""torchtitan's mesh dimensions, outermost first."""
+
+_GROUP_DIMS = ("dp_replicate", "fsdp")
+"""The mesh dimensions whose groups may appear in a stage program."""
+
+_HEAD = "lm_head"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Configuration, mesh, split, schedule and environment of one job."""
+
+    config: Any
+    parallel_dims: Any
+    device: torch.device
+    environment: Environment
+    mesh: MeshSpec
+    split: Split
+    schedule: ScheduleTable
+    inputs: StageInputs
+    factors: dict[str, str]
+
+    @cached_property
+    def build_id(self) -> Digest:
+        """Digest of the factors: the identity of the build that this job needs."""
+        return build_id(self.factors)
+
+    def stages_of(self, pp_rank: int) -> tuple[int, ...]:
+        """Return the stage indices of a pipeline rank."""
+        return self.schedule.stages_of_rank[pp_rank]
+
+    def split_model(self, model: nn.Module, stage: int) -> nn.Module:
+        """Return stage ``stage`` of ``model``, not yet parallelized.
+
+        Without pipeline parallelism that is ``model`` itself.
+        """
+        if len(self.split) == 1:
+            return model
+        return private_titan.split_module(model, self.split[stage])
+
+    def trace(self, module: nn.Module, stage: int) -> TracedStage:
+        """Trace a parallelized stage module.
+
+        Raises:
+            CompileError: see :func:`pp_precompile.stage.programs.trace_stage`.
+        """
+        return trace_stage(
+            self._source(module, stage),
+            device=torch.device(self.device.type),
+            groups=logical_groups(self.meshes()),
+            compiler=program_factors(self.environment),
+        )
+
+    def manifest(self, stages: tuple[StageRecord, ...]) -> Manifest:
+        """Return the manifest of a build with these stages."""
+        return Manifest(
+            format=FORMAT,
+            build_id=self.build_id,
+            factors=self.factors,
+            environment=self.environment,
+            mesh=self.mesh,
+            schedule=self.schedule,
+            stages=stages,
+        )
+
+    def meshes(self) -> list[DeviceMesh]:
+        """Return the one-dimensional meshes whose groups stage programs communicate over."""
+        meshes = [self.parallel_dims.get_optional_mesh(name) for name in _GROUP_DIMS]
+        return [mesh for mesh in meshes if mesh is not None]
+
+    def _source(self, module: nn.Module, stage: int) -> StageSource:
+        is_last = stage == len(self.split) - 1
+        loss = self._loss_module(module) if is_last else None
+        return StageSource(
+            index=stage,
+            modules=self.split[stage],
+            module=module.train(),
+            arguments=self.inputs.arguments(stage),
+            keywords=self.inputs.keywords(),
+            loss=loss,
+            loss_arguments=self.inputs.loss_arguments() if is_last else (),
+        )
+
+    def _loss_module(self, module: nn.Module) -> LossModule:
+        """Return the job's loss, uncompiled; a chunked loss takes the head over from the stage."""
+        loss_fn: Callable[..., Any] = self.config.loss.build(compile_config=None)
+        if not isinstance(loss_fn, ChunkedLossWrapper):
+            return LossModule(loss_fn)
+        head = module.get_submodule(_HEAD)
+        loss_fn.set_lm_head(head)
+        module._skip_lm_head = True  # type: ignore[assignment]
+        return LossModule(loss_fn, head=head, head_name=_HEAD)
+
+
+def describe_job(config: Any, *, model: nn.Module, parallel_dims: Any, device: torch.device) -> Job:
+    """Gather all facts of a job.
+
+    Args:
+        config: torchtitan's configuration, after the model was updated from it.
+        model: the whole model on meta, before it is split and wrapped.
+        parallel_dims: torchtitan's dimensions, with meshes built.
+        device: the device of this rank.
+
+    Raises:
+        PrecompileError: PPC002 to PPC005 for a configuration that cannot work.
+    """
+    parallelism = config.parallelism
+    split = stage_split(parallel_dims, parallelism, config.model_spec.model)
+    pp_mesh = parallel_dims.get_optional_mesh("pp")
+    schedule = schedule_table(
+        parallelism,
+        local_batch_size=config.training.local_batch_size,
+        stages=len(split),
+        pp_group=None if pp_mesh is None else pp_mesh.get_group(),
+    )
+    mesh = MeshSpec(dims=_MESH_DIMS, sizes=tuple(getattr(parallel_dims, d) for d in _MESH_DIMS))
+    environment = host_environment(_device_facts(device))
+    inputs = StageInputs(config, schedule.microbatch_size, device.type)
+    factors = job_factors(
+        config,
+        model=model,
+        environment=environment,
+        mesh=mesh,
+        split=split,
+        schedule=schedule,
+        inputs=inputs,
+    )
+    return Job(
+        config=config,
+        parallel_dims=parallel_dims,
+        device=device,
+        environment=environment,
+        mesh=mesh,
+        split=split,
+        schedule=schedule,
+        inputs=inputs,
+        factors=factors,
+    )
+
+
+def _device_facts(device: torch.device) -> Device:
+    if device.type == "cpu":
+        return cpu_device()
+    properties = torch.cuda.get_device_properties(device)
+    return Device(
+        type=device.type,
+        name=properties.name,
+        capability=f"{properties.major}.{properties.minor}",
+        features=(f"cuda-{torch.version.cuda}", f"hip-{torch.version.hip}"),
+    )

@@ -1,0 +1,64 @@
+"""What precompiled stages do not support yet, refused by name before anything starts."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
+from torchtitan.models.common.attention import FlexAttention, VarlenAttention
+
+from pp_precompile.contract.errors import UsageError
+
+
+def check_supported(config: Any) -> None:
+    """Refuse a configuration that stage programs cannot serve.
+
+    Raises:
+        UsageError: PPC002 naming the first field that cannot be served.
+    """
+    for field, found, expected in _unsupported(config):
+        raise UsageError(
+            "PPC002",
+            f"precompiled stages do not support {field} = {found}",
+            expected=expected,
+            found=found,
+            hint="change it, or train without --compile.precompile",
+        )
+
+
+def _unsupported(config: Any) -> Iterator[tuple[str, object, str]]:
+    parallelism, compile_config = config.parallelism, config.compile
+    for name in ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree"):
+        degree = getattr(parallelism, name)
+        if degree != 1:
+            yield f"parallelism.{name}", degree, "1"
+    if parallelism.spmd_backend != "partial_dtensor":
+        yield "parallelism.spmd_backend", parallelism.spmd_backend, "partial_dtensor"
+    if parallelism.pipeline_parallel_schedule_csv:
+        yield (
+            "parallelism.pipeline_parallel_schedule_csv",
+            parallelism.pipeline_parallel_schedule_csv,
+            "a schedule by name",
+        )
+    if compile_config.memory_policy != "default":
+        yield "compile.memory_policy", compile_config.memory_policy, "default"
+    if compile_config.enable_autoparallel:
+        yield "compile.enable_autoparallel", True, "False"
+    if config.training.enable_cpu_offload:
+        yield "training.enable_cpu_offload", True, "False"
+    if config.comm.mode != "default":
+        yield "comm.mode", config.comm.mode, "default"
+    yield from _unsupported_model(config)
+
+
+def _unsupported_model(config: Any) -> Iterator[tuple[str, object, str]]:
+    model = config.model_spec.model
+    for kind in (FlexAttention.Config, VarlenAttention.Config):
+        if any(model.traverse(kind)):
+            owner = kind.__qualname__.split(".")[0]
+            yield "the model's attention", owner, "scaled dot product attention (*_sdpa configs)"
+    if any(getattr(layer, "moe", None) is not None for layer in model.layers):
+        yield "the model's layers", "mixture of experts", "dense layers"
+    loss = config.loss
+    inner = loss.loss_fn if isinstance(loss, ChunkedLossWrapper.Config) else loss
+    if not isinstance(inner, CrossEntropyLoss.Config):
+        yield "loss", type(inner).__qualname__, "cross-entropy, whole or chunked"

@@ -1,0 +1,209 @@
+"""torchtitan's trainer with precompiled stages; without the flag it is graph_trainer's trainer."""
+
+import dataclasses
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torchtitan.distributed.pipeline_parallel import pipeline_llm
+from torchtitan.experiments.graph_trainer.trainer import GraphTrainer
+from torchtitan.tools import utils
+from torchtitan.trainer import Trainer
+
+from pp_precompile.runtime.agreement import Agreement
+from pp_precompile.runtime.loader import LoadedStage
+from pp_precompile.runtime.stage_forward import StageForward, install
+from pp_precompile.runtime.stored_loss import StoredLoss
+from pp_precompile.stage import private_torch
+from pp_precompile.stage.counters import counters
+from pp_precompile.store.location import store_location
+from pp_precompile.titan import private_titan
+from pp_precompile.titan.acquire import Acquired, acquire
+from pp_precompile.titan.config import PrecompileCompileConfig
+from pp_precompile.titan.job import Job, describe_job
+from pp_precompile.titan.schedule import check_microbatches
+from pp_precompile.titan.stages import parallel_stage, pipeline_schedule, pipeline_stage
+from pp_precompile.titan.supported import check_supported
+
+logger = logging.getLogger(__name__)
+
+
+class PrecompileTrainer(GraphTrainer):
+    """Trains with stage programs from a store; see :class:`PrecompileCompileConfig`."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(GraphTrainer.Config):
+        """graph_trainer's configuration with the flags of this package."""
+
+        compile: PrecompileCompileConfig = field(default_factory=PrecompileCompileConfig)
+
+        def __post_init__(self) -> None:
+            """Check what can be checked before any process group exists.
+
+            Raises:
+                UsageError: PPC003 for a batch that cannot be cut into microbatches.
+                ValueError: for what torchtitan itself refuses.
+            """
+            parallelism = self.parallelism
+            if self.compile.precompile and parallelism.pipeline_parallel_degree > 1:
+                size = parallelism.pipeline_parallel_microbatch_size
+                check_microbatches(
+                    self.training.local_batch_size, size, parallelism.pipeline_parallel_degree
+                )
+            # slots=True makes a new class, which super() without arguments does not know.
+            GraphTrainer.Config.__post_init__(self)
+
+    def __init__(self, config: Any) -> None:
+        """Build torchtitan's trainer, with the stages' programs acquired on the way."""
+        self._stages: PrecompiledStages | None = None
+        if config.compile.precompile and not config.checkpoint.create_seed_checkpoint:
+            self._stages = PrecompiledStages(config)
+            config = self._stages.trainer_config()
+        else:
+            config = _with_eager_pipeline(config)
+        super().__init__(config)
+        if self._stages is not None:
+            self._stages.attach(self)
+
+    def forward_backward_step(self, **inputs: Any) -> torch.Tensor:
+        """Run one step: the core trainer's own loop calls the stored programs."""
+        if self._stages is None:
+            return super().forward_backward_step(**inputs)
+        return Trainer.forward_backward_step(self, **inputs)
+
+
+class PrecompiledStages:
+    """The stages of this rank, between torchtitan asking for modules and training with them."""
+
+    def __init__(self, config: Any) -> None:
+        """Check the configuration.
+
+        Raises:
+            PrecompileError: PPC002 for what is not supported, PPC006 for unknown versions.
+        """
+        private_torch.check_version()
+        private_titan.check_version()
+        check_supported(config)
+        self._config = config
+        self._forwards: list[tuple[nn.Module, StageForward]] = []
+        self._loss: StoredLoss | None = None
+        self._started = time.perf_counter()
+
+    def trainer_config(self) -> Any:
+        """Return the configuration to build torchtitan's trainer from.
+
+        Its model builds precompiled stages, and torchtitan compiles nothing of its own.
+        """
+        config = self._config
+        spec = dataclasses.replace(
+            config.model_spec, parallelize_fn=self._parallelize, pipelining_fn=self._pipeline
+        )
+        compile_config = dataclasses.replace(config.compile, enable=False)
+        return dataclasses.replace(config, model_spec=spec, compile=compile_config)
+
+    def _parallelize(self, model: nn.Module, **arguments: Any) -> nn.Module:
+        """Stand in for the model's parallelize function: a pipeline of one stage."""
+        device = utils.get_local_device()
+        job = self._describe(model, arguments["parallel_dims"], device)
+        module = parallel_stage(job, model, 0, arguments)
+        acquired = self._acquire(job, {0: module})
+        loss_fn = self._config.loss.build(compile_config=None)
+        self._install({0: module}, acquired, loss_fn)
+        return module
+
+    def _pipeline(
+        self,
+        model: nn.Module,
+        *,
+        device: torch.device,
+        model_config: Any,
+        parallelize_fn: Any,
+        loss_fn: Any,
+        **arguments: Any,
+    ) -> tuple[Any, list[nn.Module], bool, bool]:
+        """Stand in for torchtitan's pipelining function; the same results."""
+        parallel_dims = arguments["parallel_dims"]
+        job = self._describe(model, parallel_dims, device)
+        indices = job.stages_of(parallel_dims.get_mesh("pp").get_local_rank())
+        modules = {i: parallel_stage(job, model, i, arguments) for i in indices}
+        acquired = self._acquire(job, modules)
+        self._install(modules, acquired, loss_fn)
+        stages = [
+            pipeline_stage(job, module, acquired.manifest.stages[i])
+            for i, module in modules.items()
+        ]
+        schedule = pipeline_schedule(job, stages, self._loss or loss_fn)
+        is_first, is_last = 0 in modules, len(job.split) - 1 in modules
+        return schedule, list(modules.values()), is_first, is_last
+
+    def _describe(self, model: nn.Module, parallel_dims: Any, device: torch.device) -> Job:
+        return describe_job(self._config, model=model, parallel_dims=parallel_dims, device=device)
+
+    def _acquire(self, job: Job, modules: dict[int, nn.Module]) -> Acquired:
+        compile_config = self._config.compile
+        world = torch.distributed
+        acquired = acquire(
+            job,
+            modules,
+            location=store_location(
+                compile_config.precompile_artifact_dir, dump_folder=self._config.dump_folder
+            ),
+            policy=compile_config.precompile_policy,
+            agreement=Agreement(
+                private_torch.default_store(), world.get_rank(), world.get_world_size()
+            ),
+        )
+        _log(acquired)
+        return acquired
+
+    def _install(self, modules: dict[int, nn.Module], acquired: Acquired, loss_fn: Any) -> None:
+        last = len(acquired.manifest.stages) - 1
+        for index, module in modules.items():
+            stage: LoadedStage = acquired.stages[index]
+            forward = install(module, stage)
+            self._forwards.append((module, forward))
+            if index == last:
+                self._loss = StoredLoss(stage, forward, loss_fn)
+
+    def attach(self, trainer: Trainer) -> None:
+        """Bind the programs to the modules, which have their weights by now.
+
+        Raises:
+            StaleBuildError: PPC103 if a module is not the one its stage was compiled for.
+        """
+        for module, forward in self._forwards:
+            forward.bind(module)
+        if self._loss is not None:
+            self._loss.use_eager(trainer.loss_fn)
+            trainer.loss_fn = self._loss
+            if self._config.validator.enable:
+                trainer.validator.loss_fn = self._loss
+
+
+def _with_eager_pipeline(config: Any) -> Any:
+    """Run an uncompiled pipeline for ``--compile.mode None``, as graph_trainer does without PP."""
+    if config.compile.mode is not None or config.model_spec is None:
+        return config
+    spec = dataclasses.replace(config.model_spec, pipelining_fn=pipeline_llm)
+    return dataclasses.replace(config, model_spec=spec)
+
+
+def _log(acquired: Acquired) -> None:
+    how = "compiled and loaded" if acquired.compiled else "loaded"
+    logger.info(
+        "precompile: %s build %s, stages %s: %d programs, %.2f MiB; agree %.2f s, build %.2f s, "
+        "load %.3f s; %d compiled, %d reused",
+        how,
+        acquired.manifest.build_id[:12],
+        sorted(acquired.stages),
+        counters.loaded,
+        counters.bytes_loaded / 2**20,
+        acquired.agree_seconds,
+        acquired.build_seconds,
+        acquired.load_seconds,
+        counters.compiled,
+        counters.reused,
+    )

@@ -1,0 +1,43 @@
+"""Train: ``torchrun … -m pp_precompile.train <torchtitan arguments>``.
+
+The same as ``-m torchtitan.train``, plus recipe files (``@FILE``), a CPU where there is no
+accelerator, and errors as one message instead of a traceback.
+"""
+
+import logging
+import sys
+
+from pp_precompile.contract.errors import PrecompileError
+from pp_precompile.contract.recipe import expand
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Train and return an exit code: 0 done, 1 a refused artifact, 2 wrong usage."""
+    try:
+        sys.argv[1:] = expand(sys.argv[1:] if argv is None else argv)
+        from pp_precompile.titan import cpu_platform
+
+        if cpu_platform.needed():
+            cpu_platform.enable()
+        from torchtitan.train import main as torchtitan_main
+
+        torchtitan_main()
+    except Exception as error:
+        refusal = _refusal(error)
+        if refusal is None:
+            raise
+        logging.getLogger(__name__).debug("refused", exc_info=True)
+        print(refusal, file=sys.stderr, flush=True)
+        return refusal.exit_code
+    return 0
+
+
+def _refusal(error: BaseException | None) -> PrecompileError | None:
+    """Find our own error in a chain: torch's schedules wrap what a stage raises."""
+    while error is not None and not isinstance(error, PrecompileError):
+        error = error.__cause__
+    return error
+
+
+if __name__ == "__main__":
+    sys.exit(main())
