@@ -64,13 +64,19 @@ def _open_folders(root: Path, parts: tuple[str, ...], stack: contextlib.ExitStac
     path = root
     for part in parts:
         path = path / part
-        # Links are judged here and refused by O_NOFOLLOW if one is put there afterwards.
-        status = os.stat(part, dir_fd=folder, follow_symlinks=False)
-        safety.check_folder(status, path, root=root_status)
-        folder = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+        folder = _open_folder(part, folder, path)
         stack.callback(os.close, folder)
         safety.check_folder(os.fstat(folder), path, root=root_status)
     return folder
+
+
+def _open_folder(name: str, parent: int, path: Path) -> int:
+    try:
+        return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise safety.no_folder(path) from error
+        raise
 
 
 def _open_file(name: str, folder: int, path: Path) -> int:

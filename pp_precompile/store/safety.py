@@ -15,7 +15,6 @@ from pp_precompile.contract.errors import CorruptError, StoreError
 _ROOT_USER = 0
 
 _CHMOD = "stored programs are code: check what is in the folder, then take 'chmod o-w' to it"
-_REAL = "link to the store's root if need be, never inside it; put the real folder there"
 _MOVE = "use a store in a folder to which not everyone can add"
 
 
@@ -38,8 +37,6 @@ def check_folder(status: os.stat_result, path: Path, *, root: os.stat_result) ->
     Raises:
         StoreError: PPC208.
     """
-    if not stat.S_ISDIR(status.st_mode):
-        raise _unsafe_folder(path, status, "a folder, not a link or file", _REAL)
     if _world_writable(status):
         raise _unsafe_folder(path, status, "a folder that not everyone can write", _CHMOD)
     trusted = (_ROOT_USER, os.geteuid(), root.st_uid)
@@ -57,6 +54,17 @@ def check_object(status: os.stat_result, path: Path) -> None:
         raise unsafe_object(path, stat.filemode(status.st_mode))
     if _world_writable(status):
         raise unsafe_object(path, f"{stat.filemode(status.st_mode)}, writable for everyone")
+
+
+def no_folder(path: Path) -> StoreError:
+    """Return the error for a link or file in a folder's place, which was not opened."""
+    return StoreError(
+        "PPC208",
+        f"{path} is not safe to load code from",
+        expected="a folder",
+        found="a link or file",
+        hint="link to the store's root if need be, never inside it; put the real folder there",
+    )
 
 
 def unsafe_object(path: Path, found: str) -> CorruptError:

@@ -12,13 +12,14 @@ from pp_precompile.store.store import open_store
 
 ROOT = Path(__file__).parent.parent.parent
 
-PROCESSES, ROUNDS = 4, 300
+PROCESSES, ROUNDS = 4, 800
 
 
 def start(store: Path, seed: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "tests.store.worker", str(store), str(seed), str(ROUNDS)],
         cwd=ROOT,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -29,6 +30,14 @@ def start(store: Path, seed: int) -> subprocess.Popen[str]:
 def test_writers_readers_and_deleters_of_the_same_objects(tmp_path: Path) -> None:
     workers = [start(tmp_path / "store", seed) for seed in range(PROCESSES)]
     counts: Counter[str] = Counter()
+    # All start at once, after the slow imports.
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n", worker.communicate()[1]
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
     for worker in workers:
         out, err = worker.communicate()
         assert worker.returncode == 0, err

@@ -1,7 +1,8 @@
 """One of several processes that use the same few objects of one store at random.
 
-``python -m tests.store.worker STORE SEED ROUNDS`` ends with 0 and a count of what it saw, or with
-a traceback: a torn object, or an error where another process was merely faster.
+``python -m tests.store.worker STORE SEED ROUNDS`` says that it is ready, waits for a line, and ends
+with 0 and a count of what it saw, or with a traceback: a torn object, or an error where another
+process was merely faster.
 """
 
 import json
@@ -100,6 +101,8 @@ ACTIONS: tuple[Callable[[Store, Random], str], ...] = (
 def main(root: str, seed: str, rounds: str) -> None:
     store = open_store(Path(root), create=True)
     chance = Random(int(seed))
+    print("ready", flush=True)
+    sys.stdin.readline()
     counts = Counter(chance.choice(ACTIONS)(store, chance) for _ in range(int(rounds)))
     json.dump(counts, sys.stdout)
 
