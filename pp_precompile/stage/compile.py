@@ -17,7 +17,10 @@ from pp_precompile.stage import kernels, private_torch
 from pp_precompile.stage.counters import counters
 
 SWITCHES: dict[str, Any] = {
-    # Generated C++ otherwise contains this process's thread count, and crashes under another.
+    # Generated C++ otherwise depends on this process's thread count: it sizes buffers by it, and
+    # crashes under another. Serial kernels are the faster ones with one thread a rank, which is
+    # torchrun's default, and their sums come in one order whatever the number of threads.
+    "cpp.threads": 1,
     "cpp.dynamic_threads": True,
 }
 """Inductor settings that make programs independent of the process that compiles them."""

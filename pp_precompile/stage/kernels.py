@@ -19,8 +19,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from pp_precompile.contract.errors import LoadError
 from pp_precompile.stage import private_torch
+
+# Failed assertions in kernels name their source file, which lies below this user's cache folder
+# under a name that depends on the install path; and headers, which lie where torch is installed.
+_PREAMBLE = '#line 1 "kernel.cpp"\n'
+_FLAGS = (f"-fmacro-prefix-map={Path(torch.__file__).parent}=torch",)
 
 
 def source_key(source: tuple[str, ...]) -> str:
@@ -54,8 +61,8 @@ def record() -> Iterator[Recorder]:
     """Record every kernel that Inductor compiles inside the block."""
     recorder = Recorder()
 
-    def make(cls: type, call: Callable[[], Any], source: tuple[str, ...]) -> Any:
-        library = call()
+    def make(cls: type, call: Callable[..., Any], source: tuple[str, ...]) -> Any:
+        library = call(preamble=_PREAMBLE, flags=_FLAGS)
         recorder.add(source_key(source), library)
         return library
 
@@ -71,7 +78,7 @@ def serve(kernels: Mapping[str, bytes]) -> Iterator[None]:
         LoadError: PPC303 inside the block, for a kernel that is not there.
     """
 
-    def make(cls: type, call: Callable[[], Any], source: tuple[str, ...]) -> Any:
+    def make(cls: type, call: Callable[..., Any], source: tuple[str, ...]) -> Any:
         key = source_key(source)
         if key not in kernels:
             raise LoadError(

@@ -185,13 +185,14 @@ def load_artifact(code: bytes) -> BoxedCallable:
 def _fresh_graph_ids() -> Iterator[None]:
     """Number graphs from zero, so that generated sources do not depend on what came before."""
     import torch._functorch.aot_autograd as aot_autograd
+    import torch._inductor.compile_fx as compile_fx
 
-    before = aot_autograd.AOT_COUNTER
-    aot_autograd.AOT_COUNTER = itertools.count()
+    before = aot_autograd.AOT_COUNTER, compile_fx._graph_counter
+    aot_autograd.AOT_COUNTER, compile_fx._graph_counter = itertools.count(), itertools.count()
     try:
         yield
     finally:
-        aot_autograd.AOT_COUNTER = before
+        aot_autograd.AOT_COUNTER, compile_fx._graph_counter = before
 
 
 LoadAsync = Callable[..., Callable[[], Any]]
@@ -203,8 +204,9 @@ def patched_kernel_loading(
 ) -> Iterator[None]:
     """Route every C++ kernel that Inductor's generated code asks for through ``make``.
 
-    ``make`` gets the cache class, the original bound ``load_async`` (call it with no arguments)
-    and the texts that make up the kernel's source; it returns a function that returns the library.
+    ``make`` gets the cache class, the original bound ``load_async`` (to call with a preamble for
+    the source and further compiler flags, if any) and the texts that make up the kernel's source;
+    it returns a function that returns the library.
     """
     from torch._inductor.codecache import CppCodeCache
 
@@ -219,14 +221,14 @@ def patched_kernel_loading(
         optimized_code: str | None = None,
         **options: Any,
     ) -> Any:
-        def call() -> Any:
+        def call(preamble: str = "", flags: Sequence[str] = ()) -> Any:
             return original.__func__(
                 cls,
-                main_code,
+                preamble + main_code,
                 device_type,
                 submit_fn=submit_fn,
-                extra_flags=extra_flags,
-                optimized_code=optimized_code,
+                extra_flags=(*extra_flags, *flags),
+                optimized_code=optimized_code and preamble + optimized_code,
                 **options,
             )
 

@@ -1,7 +1,7 @@
 """The key factors of a job: everything that can reach its stage programs, by name."""
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +25,22 @@ def job_factors(
     config: Any,
     *,
     model: nn.Module,
-    environment: Environment,
     mesh: MeshSpec,
     split: Split,
     schedule: ScheduleTable,
     inputs: StageInputs,
+    compiler: Mapping[str, str],
 ) -> dict[str, str]:
     """Return every factor of the job's key.
 
     Args:
         config: torchtitan's configuration, after the model was updated from it.
         model: the whole model before it is split and wrapped, on meta.
-        environment: software and device.
         mesh: the job's mesh.
         split: the modules of each stage.
         schedule: the unrolled schedule.
         inputs: what stages and loss are called with.
+        compiler: the factors that steer compilation (:func:`program_factors`).
 
     Raises:
         PrecompileError: PPC005 for a configuration value without a canonical form.
@@ -64,7 +64,7 @@ def job_factors(
         factors |= _described(f"inputs.stage[{index}]", inputs.arguments(index))
     factors |= _described("inputs.keyword", inputs.keywords())
     factors |= _described("inputs.loss", inputs.loss_arguments())
-    return factors | program_factors(environment)
+    return factors | dict(compiler)
 
 
 def _described(name: str, items: Iterable[NamedTensor]) -> dict[str, str]:

@@ -12,7 +12,8 @@ from torchtitan.components.loss import ChunkedLossWrapper
 
 from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.environment import Device, Environment, cpu_device, host_environment
-from pp_precompile.contract.key import build_id
+from pp_precompile.contract.errors import CompileError, Where
+from pp_precompile.contract.key import build_id, differing
 from pp_precompile.contract.manifest import FORMAT, Manifest
 from pp_precompile.contract.mesh import MeshSpec
 from pp_precompile.contract.schedule import ScheduleTable
@@ -47,6 +48,7 @@ class Job:
     split: Split
     schedule: ScheduleTable
     inputs: StageInputs
+    compiler: dict[str, str]
     factors: dict[str, str]
 
     @cached_property
@@ -71,14 +73,27 @@ class Job:
         """Trace a parallelized stage module.
 
         Raises:
-            CompileError: see :func:`pp_precompile.stage.programs.trace_stage`.
+            CompileError: see :func:`pp_precompile.stage.programs.trace_stage`; PPC304 if a setting
+                that steers the compiler was changed since the job's key was taken.
         """
+        self._check_compiler(stage)
         return trace_stage(
             self._source(module, stage),
             device=torch.device(self.device.type),
             groups=logical_groups(self.meshes()),
-            compiler=program_factors(self.environment),
+            compiler=self.compiler,
         )
+
+    def _check_compiler(self, stage: int) -> None:
+        changed = differing(program_factors(self.environment), self.compiler)
+        if changed:
+            raise CompileError(
+                "PPC304",
+                "the compiler's settings changed after the job's key was taken",
+                where=Where(stage=stage, field=", ".join(changed)),
+                expected="the settings that the key names",
+                hint="change torch's settings before training starts, not while the model is built",
+            )
 
     def manifest(self, stages: tuple[StageRecord, ...]) -> Manifest:
         """Return the manifest of a build with these stages."""
@@ -145,14 +160,15 @@ def describe_job(config: Any, *, model: nn.Module, parallel_dims: Any, device: t
     mesh = MeshSpec(dims=_MESH_DIMS, sizes=tuple(getattr(parallel_dims, d) for d in _MESH_DIMS))
     environment = host_environment(_device_facts(device))
     inputs = StageInputs(config, schedule.microbatch_size, device.type)
+    compiler = program_factors(environment)
     factors = job_factors(
         config,
         model=model,
-        environment=environment,
         mesh=mesh,
         split=split,
         schedule=schedule,
         inputs=inputs,
+        compiler=compiler,
     )
     return Job(
         config=config,
@@ -163,6 +179,7 @@ def describe_job(config: Any, *, model: nn.Module, parallel_dims: Any, device: t
         split=split,
         schedule=schedule,
         inputs=inputs,
+        compiler=compiler,
         factors=factors,
     )
 

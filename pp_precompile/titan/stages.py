@@ -1,5 +1,6 @@
 """Build this rank's stage modules and torch's pipeline stages from torchtitan's arguments."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,13 +25,16 @@ def parallel_stage(
 
 
 def parallel_arguments(job: Job) -> dict[str, Any]:
-    """Return what torchtitan hands to a model's parallelize function."""
+    """Return what torchtitan hands to a model's parallelize function.
+
+    Its own compilation is off: it would change the compiler's settings for the whole process.
+    """
     config = job.config
     return {
         "parallel_dims": job.parallel_dims,
         "training": config.training,
         "parallelism": config.parallelism,
-        "compile_config": config.compile,
+        "compile_config": dataclasses.replace(config.compile, enable=False),
         "ac_config": config.activation_checkpoint,
         "dump_folder": config.dump_folder,
     }

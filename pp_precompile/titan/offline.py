@@ -1,0 +1,134 @@
+"""Build every stage of a job in one process, without a cluster and without weights.
+
+A fake process group of the job's size stands in for the ranks; the model stays on meta.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torchtitan.config import TORCH_DTYPE_MAP
+from torchtitan.config.override import apply_overrides
+from torchtitan.distributed import ParallelDims
+from torchtitan.distributed import utils as dist_utils
+from torchtitan.tools import utils
+
+from pp_precompile.contract.errors import UsageError
+from pp_precompile.contract.manifest import Manifest
+from pp_precompile.contract.program import Role
+from pp_precompile.graph.boundaries import check_boundaries
+from pp_precompile.runtime.sinks import StoreSink
+from pp_precompile.stage import private_torch
+from pp_precompile.stage.portable import register_logical_groups
+from pp_precompile.stage.programs import Progress, compile_stages
+from pp_precompile.store.store import Store
+from pp_precompile.titan import private_titan
+from pp_precompile.titan.job import Job, describe_job
+from pp_precompile.titan.stages import parallel_arguments, parallel_stage
+from pp_precompile.titan.supported import check_supported
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listener:
+    """What a build reports: stages as they are traced, programs as they start and end."""
+
+    traced: Callable[[int, int], None] = lambda stage, programs: None
+    started: Callable[[int, Role], None] = lambda stage, role: None
+    done: Callable[[Progress], None] = lambda progress: None
+
+
+def build(config: Any, store: Store, listener: Listener | None = None) -> Manifest:
+    """Compile every stage of the job that ``config`` describes, and publish the build.
+
+    Programs that the store holds already are reused, so that a build that was interrupted goes on
+    where it stopped.
+
+    Raises:
+        PrecompileError: for a job that cannot be built or a store that cannot be written.
+    """
+    listener = listener or Listener()
+    store.check_writable()
+    with offline_job(config) as (job, model):
+        register_logical_groups(job.meshes())
+        arguments = parallel_arguments(job)
+        traced = []
+        for index in range(len(job.split)):
+            stage = job.trace(parallel_stage(job, model, index, arguments), index)
+            listener.traced(index, len(stage.programs))
+            traced.append(stage)
+        entries = compile_stages(
+            traced, StoreSink(store), started=listener.started, done=listener.done
+        )
+        manifest = job.manifest(tuple(stage.record(entries) for stage in traced))
+    check_boundaries(manifest)
+    store.builds.publish(manifest)
+    return manifest
+
+
+@contextlib.contextmanager
+def offline_job(config: Any) -> Iterator[tuple[Job, nn.Module]]:
+    """Enter a fake job of the configuration's size; yields the job and its model on meta.
+
+    Raises:
+        PrecompileError: for a configuration that cannot work, or if a process group exists.
+    """
+    private_torch.check_version()
+    private_titan.check_version()
+    check_supported(config)
+    world_size = _world_size(config)
+    os.environ.setdefault("LOCAL_RANK", "0")
+    dist.init_process_group("fake", rank=0, world_size=world_size)
+    try:
+        yield _describe(config, world_size)
+    finally:
+        dist.destroy_process_group()
+
+
+def _describe(config: Any, world_size: int) -> tuple[Job, nn.Module]:
+    """Repeat, in its order, what the trainer does before it splits the model."""
+    parallel_dims = ParallelDims.from_config(config.parallelism, world_size)
+    parallel_dims.build_mesh()
+    device = utils.get_local_device()
+    dist_utils.set_spmd_backend(config.parallelism.spmd_backend)
+    dist_utils.set_determinism(parallel_dims, device, config.debug, distinct_seed_mesh_dims=["pp"])
+    model_config = config.model_spec.model
+    model_config.update_from_config(config=config)
+    if config.override.imports:
+        apply_overrides(config.override, config)
+    dtype = TORCH_DTYPE_MAP[config.training.dtype]
+    with torch.device("meta"), utils.set_default_dtype(dtype):
+        model = model_config.build()
+    job = describe_job(config, model=model, parallel_dims=parallel_dims, device=device)
+    return job, model
+
+
+def _world_size(config: Any) -> int:
+    """Return the job's number of ranks: ``$WORLD_SIZE``, else the product of the degrees.
+
+    A data-parallel shard degree of -1 (the rest of the ranks) then stands for 1.
+    """
+    parallelism = config.parallelism
+    fixed = (
+        parallelism.pipeline_parallel_degree
+        * parallelism.data_parallel_replicate_degree
+        * parallelism.tensor_parallel_degree
+        * parallelism.context_parallel_degree
+    )
+    given = os.environ.get("WORLD_SIZE")
+    world_size = int(given) if given else fixed * max(parallelism.data_parallel_shard_degree, 1)
+    shard = parallelism.data_parallel_shard_degree
+    if world_size % fixed != 0 or (shard > 0 and world_size != fixed * shard):
+        raise UsageError(
+            "PPC001",
+            "the parallel degrees do not make up the number of ranks",
+            expected=f"$WORLD_SIZE = {fixed * max(shard, 1)}"
+            + ("" if shard > 0 else " or a multiple"),
+            found=f"{world_size} ranks",
+            hint="change the degrees, or unset WORLD_SIZE",
+        )
+    return world_size
