@@ -117,7 +117,7 @@ def _temporary(path: Path) -> Path:
 
 
 def _write_temporary(path: Path, data: bytes) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     file = os.open(path, flags, _FILE_MODE)
     try:
         _open_to_group(file, os.fstat(file), _FILE_GROUP)
