@@ -27,7 +27,7 @@ from pp_precompile.stage import private_torch
 # Failed assertions in kernels name their source file, which lies below this user's cache folder
 # under a name that depends on the install path; and headers, which lie where torch is installed.
 _PREAMBLE = '#line 1 "kernel.cpp"\n'
-_FLAGS = (f"-fmacro-prefix-map={Path(torch.__file__).parent}=torch",)
+_FLAG = f"-fmacro-prefix-map={Path(torch.__file__).parent}=torch"
 
 
 def source_key(source: tuple[str, ...]) -> str:
@@ -62,11 +62,11 @@ def record() -> Iterator[Recorder]:
     recorder = Recorder()
 
     def make(cls: type, call: Callable[..., Any], source: tuple[str, ...]) -> Any:
-        library = call(preamble=_PREAMBLE, flags=_FLAGS)
+        library = call(preamble=_PREAMBLE)
         recorder.add(source_key(source), library)
         return library
 
-    with private_torch.patched_kernel_loading(make):
+    with private_torch.compiler_flags(_FLAG), private_torch.patched_kernel_loading(make):
         yield recorder
 
 

@@ -205,8 +205,8 @@ def patched_kernel_loading(
     """Route every C++ kernel that Inductor's generated code asks for through ``make``.
 
     ``make`` gets the cache class, the original bound ``load_async`` (to call with a preamble for
-    the source and further compiler flags, if any) and the texts that make up the kernel's source;
-    it returns a function that returns the library.
+    the source, if any) and the texts that make up the kernel's source; it returns a function that
+    returns the library.
     """
     from torch._inductor.codecache import CppCodeCache
 
@@ -221,13 +221,13 @@ def patched_kernel_loading(
         optimized_code: str | None = None,
         **options: Any,
     ) -> Any:
-        def call(preamble: str = "", flags: Sequence[str] = ()) -> Any:
+        def call(preamble: str = "") -> Any:
             return original.__func__(
                 cls,
                 preamble + main_code,
                 device_type,
                 submit_fn=submit_fn,
-                extra_flags=(*extra_flags, *flags),
+                extra_flags=extra_flags,
                 optimized_code=optimized_code and preamble + optimized_code,
                 **options,
             )
@@ -240,6 +240,23 @@ def patched_kernel_loading(
         yield
     finally:
         CppCodeCache.load_async = original
+
+
+@contextlib.contextmanager
+def compiler_flags(*flags: str) -> Iterator[None]:
+    """Compile C++ kernels, and the header that Inductor precompiles for them, with ``flags``."""
+    from torch._inductor import codecache
+
+    original = codecache.CppTorchDeviceOptions
+
+    def with_flags(*args: Any, extra_flags: Sequence[str] = (), **options: Any) -> Any:
+        return original(*args, extra_flags=(*extra_flags, *flags), **options)
+
+    codecache.CppTorchDeviceOptions = with_flags
+    try:
+        yield
+    finally:
+        codecache.CppTorchDeviceOptions = original
 
 
 def load_kernel_library(cls: Any, path: str, key: str) -> Any:
