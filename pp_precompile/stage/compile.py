@@ -18,10 +18,12 @@ from pp_precompile.stage.counters import counters
 
 SWITCHES: dict[str, Any] = {
     # Generated C++ otherwise depends on this process's thread count: it sizes buffers by it, and
-    # crashes under another. Serial kernels are the faster ones with one thread a rank, which is
-    # torchrun's default, and their sums come in one order whatever the number of threads.
+    # crashes under another. Serial kernels are also the faster ones with one thread a rank, which
+    # is torchrun's default, and their sums come in one order whatever the number of threads.
+    # (Inductor's other way out, dynamic_threads, with one thread at compile time divided a loss
+    # once per thread at run time: a region was parallel that the generator took for serial.)
     "cpp.threads": 1,
-    "cpp.dynamic_threads": True,
+    "cpp.dynamic_threads": False,
 }
 """Inductor settings that make programs independent of the process that compiles them."""
 

@@ -131,8 +131,18 @@ def _open(location: Path, policy: Policy) -> tuple[Store | None, bool]:
         if error.code != "PPC202":
             raise
         logger.warning("what is compiled will not be saved: %s", error)
-        return (open_store(location, create=False) if location.exists() else None), False
+        return _read_only(location), False
     return store, True
+
+
+def _read_only(location: Path) -> Store | None:
+    """Return the store for reading, None if the folder is not a store (yet)."""
+    try:
+        return open_store(location, create=False)
+    except StoreError as error:
+        if error.code != "PPC201":
+            raise
+        return None
 
 
 def _look_up(

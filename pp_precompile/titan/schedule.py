@@ -11,8 +11,8 @@ from pp_precompile.contract.errors import UsageError
 from pp_precompile.contract.schedule import Action, ScheduleTable
 from pp_precompile.titan import private_titan
 
-_COMPUTE = frozenset({"F", "B"})
-"""Action kinds that stored programs exist for, beside communication, which torch does itself."""
+_WITHOUT_PROGRAM = frozenset({"I", "W", "OVERLAP_F_B"})
+"""Kinds of action that need programs beside whole forwards and backwards."""
 
 _NO_PIPELINE = "none"
 
@@ -127,13 +127,18 @@ def _order(
     )
 
 
+def _kind(text: str) -> str:
+    """Return an action's kind; two actions overlapped (``(0F1;1B0)OVERLAP_F_B``) are a kind too."""
+    return text.rpartition(")")[2] if text.startswith("(") else Action.parse(text).kind
+
+
 def _check_kinds(name: str, order: tuple[tuple[str, ...], ...]) -> None:
-    kinds = {Action.parse(text).kind for actions in order for text in actions}
-    split = kinds & {"I", "W"}
+    kinds = {_kind(text) for actions in order for text in actions}
+    split = kinds & _WITHOUT_PROGRAM
     if split:
         raise UsageError(
             "PPC002",
-            f"the schedule {name} computes input and weight gradients apart",
+            f"the schedule {name} computes input and weight gradients apart, or overlaps actions",
             expected="a schedule with whole backward actions: GPipe, 1F1B, Interleaved1F1B, "
             "LoopedBFS",
             found=f"actions of kind {', '.join(sorted(split))}",
