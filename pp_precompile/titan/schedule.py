@@ -1,5 +1,6 @@
 """The schedule of a job as a table, from torch's own schedule classes."""
 
+import itertools
 from typing import Any
 
 import torch
@@ -121,9 +122,24 @@ def _order(
             hint="change the number of microbatches or the schedule",
         ) from error
     order = private_titan.compute_order(schedule) or {}
-    return tuple(
+    actions = tuple(
         tuple(str(action) for action in order[rank] if action is not None)
         for rank in range(len(placement))
+    )
+    return actions if is_multi else tuple(_as_run(mine) for mine in actions)
+
+
+def _as_run(actions: tuple[str, ...]) -> tuple[str, ...]:
+    """Count the forwards of a rank with one stage from 0, as torch's loop runs them.
+
+    The table that torch 2.14 and 2.15 write for 1F1B counts those of the last rank from 1, so that
+    it leaves microbatch 0 out and ends with one that does not exist.
+    """
+    forwards = itertools.count()
+    parsed = (Action.parse(text) for text in actions)
+    return tuple(
+        str(Action(action.stage, "F", next(forwards)) if action.kind == "F" else action)
+        for action in parsed
     )
 
 

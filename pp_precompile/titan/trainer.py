@@ -24,6 +24,7 @@ from pp_precompile.titan import private_titan
 from pp_precompile.titan.acquire import Acquired, acquire
 from pp_precompile.titan.config import PrecompileCompileConfig
 from pp_precompile.titan.job import Job, describe_job
+from pp_precompile.titan.phases import Phases
 from pp_precompile.titan.schedule import check_microbatches
 from pp_precompile.titan.stages import parallel_stage, pipeline_schedule, pipeline_stage
 from pp_precompile.titan.supported import check_supported
@@ -59,6 +60,9 @@ class PrecompileTrainer(GraphTrainer):
     def __init__(self, config: Any) -> None:
         """Build torchtitan's trainer, with the stages' programs acquired on the way."""
         self._stages: PrecompiledStages | None = None
+        self.phases = Phases()
+        constructed = time.time()
+        self.phases.imports = constructed - self.phases.started
         if config.compile.precompile and not config.checkpoint.create_seed_checkpoint:
             self._stages = PrecompiledStages(config)
             config = self._stages.trainer_config()
@@ -67,6 +71,21 @@ class PrecompileTrainer(GraphTrainer):
         super().__init__(config)
         if self._stages is not None:
             self._stages.attach(self)
+            self._stages.report(self.phases)
+        self.phases.init = time.time() - constructed - self.phases.stages
+
+    def train_step(self, data_iterator: Any) -> None:
+        """Run one step and note how long it took."""
+        start = time.perf_counter()
+        super().train_step(data_iterator)
+        self.phases.step_done(time.perf_counter() - start)
+
+    def close(self) -> None:
+        """Close torchtitan's trainer, and say where the time went."""
+        super().close()
+        if self.phases.steps:
+            logger.info("phases: %s", self.phases)
+            self.phases.write(torch.distributed.get_rank())
 
     def forward_backward_step(self, **inputs: Any) -> torch.Tensor:
         """Run one step: the core trainer's own loop calls the stored programs."""
@@ -90,7 +109,7 @@ class PrecompiledStages:
         self._config = config
         self._forwards: list[tuple[nn.Module, StageForward]] = []
         self._loss: StoredLoss | None = None
-        self._started = time.perf_counter()
+        self._acquired: Acquired | None = None
 
     def trainer_config(self) -> Any:
         """Return the configuration to build torchtitan's trainer from.
@@ -157,6 +176,7 @@ class PrecompiledStages:
             ),
         )
         _log(acquired)
+        self._acquired = acquired
         return acquired
 
     def _install(self, modules: dict[int, nn.Module], acquired: Acquired, loss_fn: Any) -> None:
@@ -181,6 +201,13 @@ class PrecompiledStages:
             trainer.loss_fn = self._loss
             if self._config.validator.enable:
                 trainer.validator.loss_fn = self._loss
+
+    def report(self, phases: Phases) -> None:
+        """Note how long it took to acquire the stages."""
+        if self._acquired is not None:
+            phases.agree = self._acquired.agree_seconds
+            phases.build = self._acquired.build_seconds
+            phases.load = self._acquired.load_seconds
 
 
 def _with_eager_pipeline(config: Any) -> Any:
