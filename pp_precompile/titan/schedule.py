@@ -132,7 +132,7 @@ def _order(
 def _as_run(actions: tuple[str, ...]) -> tuple[str, ...]:
     """Count the forwards of a rank with one stage from 0, as torch's loop runs them.
 
-    The table that torch 2.14 and 2.15 write for 1F1B counts those of the last rank from 1, so that
+    The table that torch 2.14.1 writes for 1F1B counts those of the last rank from 1, so that
     it leaves microbatch 0 out and ends with one that does not exist.
     """
     forwards = itertools.count()
