@@ -1,39 +1,62 @@
-"""A build was made for one kind of host: compare it with this one, by name."""
+"""A build was made for one kind of host: compare it with this one, by name, in both directions."""
+
+from collections.abc import Iterator
 
 from pp_precompile.contract.environment import Environment
-from pp_precompile.contract.errors import StaleBuildError
+from pp_precompile.contract.errors import Where
 from pp_precompile.contract.key import differing
 from pp_precompile.contract.manifest import Manifest
+from pp_precompile.graph.finding import Finding, Severity, listed
+
+_FEATURES = "environment.device.features"
 
 
-def check_host(manifest: Manifest, host: Environment) -> None:
-    """Refuse a build for another software, device or CPU instruction set, in either direction.
+def check_host(manifest: Manifest, host: Environment) -> Iterator[Finding]:
+    """Yield PPC102 for each difference in software, device or CPU instruction set.
 
-    Raises:
-        StaleBuildError: PPC102 with every difference by name.
+    A CPU of another name with the same instruction set, as mixed clusters have, is a warning.
     """
-    stored = manifest.environment.factors()
-    differences = differing(host.factors(), stored)
-    if older := _older_libc(manifest.environment.libc, host.libc):
-        differences["environment.libc"] = older
-    if differences:
-        raise StaleBuildError(
-            "PPC102",
-            f"build {manifest.build_id[:12]} was made for another host",
-            expected="; ".join(f"{name} = {theirs}" for name, (_, theirs) in differences.items()),
-            found="; ".join(f"{name} = {ours}" for name, (ours, _) in differences.items()),
-            hint="build on this kind of host, or run on the kind that it was built for",
+    stored = manifest.environment
+    for name, (ours, theirs) in differing(host.factors(), stored.factors()).items():
+        if name == _FEATURES:
+            yield _features(set((theirs or "").split()), set((ours or "").split()))
+        else:
+            yield _finding(name, theirs or "none", ours or "none")
+    if _is_older(host.libc, stored.libc):
+        yield _finding("environment.libc", f"{stored.libc} or newer", host.libc)
+    if stored.device.type == host.device.type == "cpu" and stored.device.name != host.device.name:
+        yield _finding(
+            "environment.device.name", stored.device.name, host.device.name, severity="warning"
         )
 
 
-def _older_libc(built: str, host: str) -> tuple[str, str] | None:
-    """Return (host's, build's) C library if the host's is older: kernels may need newer symbols."""
-    (built_name, built_version), (name, version) = _split(built), _split(host)
-    if name == built_name and version < built_version:
-        return host, built
-    return None
+def _features(built: set[str], here: set[str]) -> Finding:
+    """Name the instruction-set flags that make the difference, not the dozens that do not."""
+    return _finding(
+        _FEATURES,
+        f"the CPU features of the build's host, with {listed(sorted(built - here), most=99)}",
+        f"without these, and with {listed(sorted(here - built), most=99)} instead",
+    )
+
+
+def _finding(field: str, expected: str, found: str, *, severity: Severity = "error") -> Finding:
+    return Finding(
+        code="PPC102",
+        message="the build was made for another host",
+        where=Where(field=field),
+        expected=expected,
+        found=found,
+        hint="build on this kind of host, or run on the kind that it was built for",
+        severity=severity,
+    )
+
+
+def _is_older(host: str, built: str) -> bool:
+    """Tell whether the host's C library is the older one: kernels may need newer symbols."""
+    (name, version), (built_name, built_version) = _split(host), _split(built)
+    return name == built_name and version < built_version
 
 
 def _split(libc: str) -> tuple[str, tuple[int, ...]]:
     name, _, version = libc.partition("-")
-    return name, tuple(int(part) for part in version.split(".") if part.isdigit())
+    return name, tuple(int(part) for part in version.split(".") if part.isdecimal())

@@ -13,6 +13,7 @@ from pp_precompile.contract import encoding
 from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.errors import (
     AgreementError,
+    CompileError,
     MissingBuildError,
     PrecompileError,
     StaleBuildError,
@@ -22,8 +23,8 @@ from pp_precompile.contract.key import differing
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.program import ProgramEntry
 from pp_precompile.contract.stage import StageRecord
-from pp_precompile.graph.boundaries import check_boundaries
-from pp_precompile.graph.host import check_host
+from pp_precompile.graph.check import check_build
+from pp_precompile.graph.refuse import refuse
 from pp_precompile.runtime.agreement import Agreement
 from pp_precompile.runtime.loader import LoadedStage, load_stage
 from pp_precompile.runtime.sinks import MemorySink, StoreSink
@@ -156,10 +157,10 @@ def _look_up(
         return None, f"there is no store at {location}"
     try:
         manifest = store.builds.read(job.build_id)
-        check_host(manifest, job.environment)
-        for index in stages:
-            for program in manifest.stages[index].programs.values():
-                store.blobs.get(program.blob)
+        findings = check_build(
+            manifest, host=job.environment, read_blob=store.blobs.get, stages=stages
+        )
+        refuse(findings, f"build {job.build_id[:12]}")
     except (MissingBuildError, StaleBuildError, StoreError) as error:
         return None, str(error)
     return manifest, ""
@@ -266,7 +267,7 @@ def _build(
         for record in encoding.decode(data, list[StageRecord], what="a rank's stages"):
             by_index.setdefault(record.index, record)
     manifest = job.manifest(tuple(by_index[i] for i in sorted(by_index)))
-    check_boundaries(manifest)
+    refuse(check_build(manifest), f"build {job.build_id[:12]}", error=CompileError)
     return manifest
 
 

@@ -14,7 +14,7 @@ from pp_precompile.contract.environment import Environment
 from pp_precompile.contract.factors import flatten
 from pp_precompile.contract.mesh import MeshSpec
 from pp_precompile.contract.schedule import ScheduleTable
-from pp_precompile.contract.tensor import NamedTensor
+from pp_precompile.graph.identity import input_factors, plan_factors
 from pp_precompile.stage.compile import compiler_factors
 from pp_precompile.titan.exclusions import excluded
 from pp_precompile.titan.inputs import StageInputs
@@ -54,21 +54,12 @@ def job_factors(
         f"{spec.parallelize_fn.__module__}:{spec.parallelize_fn.__qualname__}"
     )
     factors["model.source"] = _source_digest(_classes(model), spec.parallelize_fn)
-    factors["mesh"] = str(mesh)
-    factors |= {f"split[{i}]": " ".join(names) for i, names in enumerate(split)}
-    factors["schedule.name"] = schedule.name
-    factors["schedule.microbatches"] = str(schedule.microbatches)
-    factors["schedule.microbatch_size"] = str(schedule.microbatch_size)
-    factors["schedule.table"] = digest_bytes(encode(schedule))
+    factors |= plan_factors(mesh, split, schedule)
     for index in (0, len(split) - 1):
-        factors |= _described(f"inputs.stage[{index}]", inputs.arguments(index))
-    factors |= _described("inputs.keyword", inputs.keywords())
-    factors |= _described("inputs.loss", inputs.loss_arguments())
+        factors |= input_factors(f"inputs.stage[{index}]", inputs.arguments(index))
+    factors |= input_factors("inputs.keyword", inputs.keywords())
+    factors |= input_factors("inputs.loss", inputs.loss_arguments())
     return factors | dict(compiler)
-
-
-def _described(name: str, items: Iterable[NamedTensor]) -> dict[str, str]:
-    return {f"{name}.{item.name}": f"{item.tensor} stride {item.tensor.stride}" for item in items}
 
 
 def program_factors(environment: Environment) -> dict[str, str]:

@@ -18,10 +18,11 @@ from torchtitan.distributed import ParallelDims
 from torchtitan.distributed import utils as dist_utils
 from torchtitan.tools import utils
 
-from pp_precompile.contract.errors import UsageError
+from pp_precompile.contract.errors import CompileError, UsageError
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.program import Role
-from pp_precompile.graph.boundaries import check_boundaries
+from pp_precompile.graph.check import check_build
+from pp_precompile.graph.refuse import refuse
 from pp_precompile.runtime.sinks import StoreSink
 from pp_precompile.stage import private_torch
 from pp_precompile.stage.portable import register_logical_groups
@@ -65,7 +66,7 @@ def build(config: Any, store: Store, listener: Listener | None = None) -> Manife
             traced, StoreSink(store), started=listener.started, done=listener.done
         )
         manifest = job.manifest(tuple(stage.record(entries) for stage in traced))
-    check_boundaries(manifest)
+    refuse(check_build(manifest), f"build {manifest.build_id[:12]}", error=CompileError)
     store.builds.publish(manifest)
     return manifest
 

@@ -1,0 +1,137 @@
+"""Programs name only what their stage has, and describe it as the stage does."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pp_precompile.contract.errors import Where
+from pp_precompile.contract.manifest import Manifest
+from pp_precompile.contract.program import ProgramRecord, Value
+from pp_precompile.contract.stage import StageRecord
+from pp_precompile.contract.tensor import TensorSpec
+from pp_precompile.graph import tensors
+from pp_precompile.graph.finding import Finding, listed
+
+_INPUTS = {
+    "forward": ("parameter", "buffer", "argument", "keyword"),
+    "backward": ("saved", "tangent"),
+    "loss": ("parameter", "buffer", "argument"),
+}
+_OUTPUTS = {
+    "forward": ("output", "saved", "buffer_update"),
+    "backward": ("parameter_gradient", "argument_gradient"),
+    "loss": ("output", "parameter_gradient", "argument_gradient"),
+}
+"""The kinds of values that a program of each role may take and return."""
+
+_Known = dict[str, dict[str, TensorSpec]]
+
+
+class _Side(NamedTuple):
+    """The inputs or the outputs of one program."""
+
+    stage: StageRecord
+    role: str
+    word: str
+    values: tuple[Value, ...]
+    kinds: tuple[str, ...]
+
+    def at(self, value: Value) -> Where:
+        field = f"{self.word} {value.kind} {value.name}"
+        return Where(stage=self.stage.index, program=self.role, field=field)
+
+
+def check_conventions(manifest: Manifest) -> Iterator[Finding]:
+    """Yield PPC505 for a value that the stage has not, PPC506 for one that it describes unlike."""
+    for stage in manifest.stages:
+        known = _known(stage)
+        for role, program in stage.programs.items():
+            inputs = _Side(stage, role, "input", program.inputs, _INPUTS.get(role, ()))
+            outputs = _Side(stage, role, "output", program.outputs, _OUTPUTS.get(role, ()))
+            for side in (inputs, outputs):
+                yield from _check(side, known if role != "loss" else _of_loss(known, program))
+        yield from _complete(stage)
+
+
+def _check(side: _Side, known: _Known) -> Iterator[Finding]:
+    seen: set[tuple[str, str]] = set()
+    for value in side.values:
+        if value.kind not in side.kinds:
+            yield _unknown(side, value, f"values of kind {listed(side.kinds)}", value.kind)
+        elif (value.kind, value.name) in seen:
+            yield _unknown(side, value, "each value once", f"{value.name} twice")
+        elif value.kind in known:
+            yield from _described(side, value, known[value.kind])
+        seen.add((value.kind, value.name))
+
+
+def _described(side: _Side, value: Value, known: dict[str, TensorSpec]) -> Iterator[Finding]:
+    spec = known.get(value.name)
+    if spec is None:
+        yield _unknown(side, value, f"one of {listed(known)}", value.name)
+    elif not _alike(value, spec):
+        yield Finding(
+            code="PPC506",
+            message=f"{side.role} of stage {side.stage.index} describes {value.kind} {value.name} "
+            "unlike its stage",
+            where=side.at(value),
+            expected=tensors.text(spec),
+            found=tensors.text(value.tensor),
+        )
+
+
+def _alike(value: Value, spec: TensorSpec) -> bool:
+    tensor = value.tensor
+    if tensor is not None and value.kind == "parameter_gradient":
+        # It is copied where its strides are not those of the parameter.
+        return (tensor.shape, tensor.dtype, tensor.device) == (spec.shape, spec.dtype, spec.device)
+    return tensors.same(tensor, spec)
+
+
+def _complete(stage: StageRecord) -> Iterator[Finding]:
+    """What the stage is called with and returns must all be known to its forward."""
+    forward = stage.programs["forward"]
+    returned = sorted(tensors.by_name(forward, "output", outputs=True))
+    expected = sorted(str(position) for position in range(len(stage.outputs)))
+    if returned != expected:
+        yield Finding(
+            code="PPC505",
+            message=f"forward of stage {stage.index} does not return the stage's outputs",
+            where=Where(stage=stage.index, program="forward", field="outputs"),
+            expected=f"outputs {listed(expected)}",
+            found=f"outputs {listed(returned)}",
+        )
+
+
+def _known(stage: StageRecord) -> _Known:
+    parameters = {item.name: item.tensor for item in stage.parameters}
+    buffers = {item.name: item.tensor for item in stage.buffers}
+    arguments = {item.name: item.tensor for item in stage.arguments}
+    outputs = {str(position): tensor for position, tensor in enumerate(stage.outputs)}
+    return {
+        "parameter": parameters,
+        "parameter_gradient": parameters,
+        "buffer": buffers,
+        "buffer_update": buffers,
+        "argument": arguments,
+        "argument_gradient": {n: t for n, t in arguments.items() if t.requires_grad},
+        "keyword": {item.name: item.tensor for item in stage.keywords},
+        "output": outputs,
+        "tangent": outputs,
+    }
+
+
+def _of_loss(known: _Known, loss: ProgramRecord) -> _Known:
+    """The loss has arguments of its own (``loss.py`` checks them) and the stage's state."""
+    arguments = {v.name: v.tensor for v in loss.inputs if v.kind == "argument" and v.tensor}
+    state = ("parameter", "parameter_gradient", "buffer")
+    return {kind: known[kind] for kind in state} | {"argument_gradient": arguments}
+
+
+def _unknown(side: _Side, value: Value, expected: str, found: str) -> Finding:
+    return Finding(
+        code="PPC505",
+        message=f"{side.role} of stage {side.stage.index} has an {side.word} that cannot be bound",
+        where=side.at(value),
+        expected=expected,
+        found=found,
+    )

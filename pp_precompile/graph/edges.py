@@ -1,0 +1,73 @@
+"""What a stage returns is what the next one takes, forward and backward."""
+
+from collections.abc import Iterator
+
+from pp_precompile.contract.errors import Where
+from pp_precompile.contract.manifest import Manifest
+from pp_precompile.contract.stage import StageRecord
+from pp_precompile.contract.tensor import TensorSpec
+from pp_precompile.graph import tensors
+from pp_precompile.graph.finding import Finding, listed
+
+
+def check_activations(manifest: Manifest) -> Iterator[Finding]:
+    """Yield PPC501 where a stage's inputs are not the outputs of the stage before."""
+    for before, after in zip(manifest.stages, manifest.stages[1:], strict=False):
+        taken = [item.tensor for item in after.arguments]
+        if list(map(_boundary, before.outputs)) != list(map(_boundary, taken)):
+            yield Finding(
+                code="PPC501",
+                message=f"stage {after.index} does not take what stage {before.index} returns",
+                where=Where(stage=after.index, field="arguments"),
+                expected=listed(map(tensors.text, before.outputs)),
+                found=listed(map(tensors.text, taken)),
+                hint="the model changes shape or type between these layers, which a pipeline "
+                "cannot: build again with another split",
+            )
+
+
+def check_gradients(manifest: Manifest) -> Iterator[Finding]:
+    """Yield PPC502 where a stage's gradients are not what the stage before takes.
+
+    The gradient for output ``k`` of a stage is that of argument ``k`` of the next one, and has the
+    output's shape, strides and type, since buffers to receive it are made from the output.
+    """
+    for before, after in zip(manifest.stages, manifest.stages[1:], strict=False):
+        given = _argument_gradients(after)
+        taken = _tangents(before)
+        wanted = {i.name: i.tensor for i in after.arguments if i.tensor.requires_grad}
+        for name in sorted(set(wanted) - set(given)):
+            yield _unlike(after, "backward", name, tensors.text(wanted[name]), "no gradient")
+        for name, (expected, found) in tensors.differing(taken, given).items():
+            if name in taken or name not in wanted:
+                yield _unlike(after, "backward", name, expected, found)
+    for stage in manifest.stages:
+        outputs: dict[str, TensorSpec | None] = {str(k): t for k, t in enumerate(stage.outputs)}
+        taken = _tangents(stage)
+        expected_here = {name: outputs.get(name) for name in taken if name in outputs}
+        for name, (expected, found) in tensors.differing(expected_here, taken).items():
+            yield _unlike(stage, "backward", name, expected, found)
+
+
+def _boundary(tensor: TensorSpec) -> tuple[object, ...]:
+    return tensor.shape, tensor.stride, tensor.dtype, tensor.device, tensor.layout
+
+
+def _argument_gradients(stage: StageRecord) -> dict[str, TensorSpec | None]:
+    backward = stage.programs.get("backward")
+    return tensors.by_name(backward, "argument_gradient", outputs=True) if backward else {}
+
+
+def _tangents(stage: StageRecord) -> dict[str, TensorSpec | None]:
+    backward = stage.programs.get("backward")
+    return tensors.by_name(backward, "tangent") if backward else {}
+
+
+def _unlike(stage: StageRecord, role: str, name: str, expected: str, found: str) -> Finding:
+    return Finding(
+        code="PPC502",
+        message=f"the gradient {name} at a boundary of stage {stage.index} is not what is taken",
+        where=Where(stage=stage.index, program=role, field=f"gradient {name}"),
+        expected=expected,
+        found=found,
+    )

@@ -1,0 +1,89 @@
+"""Distributed parameters and buffers lie on dimensions of the mesh, in shards of the right size."""
+
+import re
+from collections.abc import Iterator
+
+from pp_precompile.contract.errors import Where
+from pp_precompile.contract.manifest import Manifest
+from pp_precompile.contract.mesh import MeshSpec
+from pp_precompile.contract.stage import StageRecord
+from pp_precompile.contract.tensor import Layout, TensorSpec
+from pp_precompile.graph.finding import Finding
+
+_PLACEMENT = re.compile(r"replicate|shard\((\d{1,3})\)|partial\(\w+\)")
+
+_FLATTENED = {"fsdp": ("dp_shard", "cp"), "batch": ("dp_replicate", "dp_shard")}
+"""Mesh dimensions that torchtitan makes of several others."""
+
+
+def check_layouts(manifest: Manifest) -> Iterator[Finding]:
+    """Yield PPC532 for each tensor of a stage whose layout cannot be one on the mesh."""
+    for stage in manifest.stages:
+        for name, tensor in _tensors(stage):
+            fault = tensor.layout and _fault(tensor, tensor.layout, manifest.mesh)
+            if fault:
+                yield Finding(
+                    code="PPC532",
+                    message=f"the layout of {name} does not fit the mesh",
+                    where=Where(stage=stage.index, field=name),
+                    expected=fault,
+                    found=f"local {list(tensor.shape)} of {list(tensor.layout.shape)}, "
+                    f"{tensor.layout}"
+                    if tensor.layout
+                    else "",
+                )
+
+
+def _tensors(stage: StageRecord) -> Iterator[tuple[str, TensorSpec]]:
+    for item in (*stage.parameters, *stage.buffers, *stage.arguments, *stage.keywords):
+        yield item.name, item.tensor
+    for position, tensor in enumerate(stage.outputs):
+        yield f"output {position}", tensor
+
+
+def _fault(tensor: TensorSpec, layout: Layout, mesh: MeshSpec) -> str:
+    """Return what would be right, or an empty text if all is."""
+    if len(layout.shape) != len(tensor.shape):
+        return f"{len(layout.shape)} local dimensions"
+    # Outer mesh dimensions cut first, so their pieces are what inner ones cut again.
+    possible = [{size} for size in layout.shape]
+    for name, placement in zip(layout.mesh, layout.placements, strict=True):
+        ranks = _size(name, mesh)
+        if ranks is None:
+            return f"a dimension of the mesh {mesh} instead of {name!r}"
+        match = _PLACEMENT.fullmatch(placement)
+        if match is None:
+            return f"replicate, shard(D) or partial(OP) instead of {placement!r}"
+        if match[1] is not None:
+            dim = int(match[1])
+            if dim >= len(possible):
+                return f"a dimension below {len(possible)} instead of {placement}"
+            possible[dim] = {piece for size in possible[dim] for piece in _pieces(size, ranks)}
+    if all(size in sizes for size, sizes in zip(tensor.shape, possible, strict=True)):
+        return ""
+    return "local sizes " + " x ".join("/".join(map(str, sorted(sizes))) for sizes in possible)
+
+
+def _pieces(size: int, ranks: int) -> set[int]:
+    """Return the sizes of the pieces that ``size`` is cut into: full ones, a rest, empty ones."""
+    full = -(-size // ranks)
+    if full == 0:
+        return {0}
+    whole, rest = divmod(size, full)
+    pieces = {full}
+    if rest:
+        pieces.add(rest)
+    if whole + bool(rest) < ranks:
+        pieces.add(0)
+    return pieces
+
+
+def _size(dim: str, mesh: MeshSpec) -> int | None:
+    if dim in mesh.dims:
+        return mesh.size(dim)
+    if dim not in _FLATTENED:
+        return None
+    size = 1
+    for part in _FLATTENED[dim]:
+        size *= mesh.size(part)
+    return size

@@ -1,0 +1,57 @@
+"""The loss takes what the last stage returns, and gives the gradient that its backward takes."""
+
+from collections.abc import Iterator
+
+from pp_precompile.contract.errors import Where
+from pp_precompile.contract.manifest import Manifest
+from pp_precompile.contract.tensor import TensorSpec
+from pp_precompile.graph import tensors
+from pp_precompile.graph.finding import Finding, listed
+
+_PREDICTION = "0"
+"""The loss is called with the prediction first."""
+
+
+def check_loss(manifest: Manifest) -> Iterator[Finding]:
+    """Yield PPC504 where the loss and the last stage do not fit, or another stage has a loss."""
+    *others, last = manifest.stages
+    for stage in others:
+        if "loss" in stage.programs:
+            yield _finding(stage.index, "program", f"in stage {last.index} only", "here")
+    loss = last.programs.get("loss")
+    if loss is None:
+        return
+    prediction = tensors.by_name(loss, "argument").get(_PREDICTION)
+    if len(last.outputs) != 1 or not tensors.same(prediction, last.outputs[0]):
+        yield _finding(
+            last.index,
+            "argument 0",
+            listed(map(tensors.text, last.outputs)),
+            tensors.text(prediction),
+        )
+    backward = last.programs.get("backward")
+    gradient = tensors.by_name(loss, "argument_gradient", outputs=True)
+    if backward is not None:
+        taken = tensors.by_name(backward, "tangent")
+        for name, (expected, found) in tensors.differing(taken, gradient).items():
+            yield _finding(last.index, f"gradient {name}", expected, found)
+    values = tensors.by_name(loss, "output", outputs=True)
+    if list(values) != ["0"] or not _is_scalar(values["0"]):
+        yield _finding(
+            last.index, "output", "one scalar", listed(map(tensors.text, values.values()))
+        )
+
+
+def _is_scalar(tensor: TensorSpec | None) -> bool:
+    return tensor is not None and tensor.shape == ()
+
+
+def _finding(stage: int, field: str, expected: str, found: str) -> Finding:
+    return Finding(
+        code="PPC504",
+        message="the loss does not fit the last stage",
+        where=Where(stage=stage, program="loss", field=field),
+        expected=expected,
+        found=found,
+        hint="build again with the job's loss",
+    )
