@@ -9,6 +9,11 @@ from pp_precompile.contract.recipe import expand
 
 COMMANDS: dict[str, str] = {
     "build": "compile every stage of a job and store it, in one process",
+    "validate": "check builds against themselves, this host, and a job",
+    "ls": "list the builds of a store",
+    "show": "show a build, or one stage with the calling conventions of its programs",
+    "diff": "compare two builds: key factors and programs",
+    "explain": "list the key factors of a build, or what differs between it and a job",
 }
 """Commands with what they do. Each is a module of this package with a function ``run``."""
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import msgspec
+
 from pp_precompile.contract.environment import Environment
 from pp_precompile.contract.errors import Where
 from pp_precompile.contract.key import differing
@@ -28,6 +30,24 @@ def check_host(manifest: Manifest, host: Environment) -> Iterator[Finding]:
         yield _finding(
             "environment.device.name", stored.device.name, host.device.name, severity="warning"
         )
+
+
+def comparable(manifest: Manifest, host: Environment) -> tuple[Environment, list[Finding]]:
+    """Return what of ``host``, described by its CPU, can be compared with a build for a GPU.
+
+    Only torch can ask a GPU's driver. Without it the software is compared, and a warning says that
+    the device was not.
+    """
+    device = manifest.environment.device
+    if device.type in ("cpu", host.device.type):
+        return host, []
+    remark = _finding(
+        "environment.device",
+        f"{device.name}, capability {device.capability}",
+        "not looked at: the driver is asked when training starts",
+        severity="warning",
+    )
+    return msgspec.structs.replace(host, device=device), [remark]
 
 
 def _features(built: set[str], here: set[str]) -> Finding:

@@ -1,0 +1,49 @@
+"""Which builds of a store a command is about."""
+
+from pp_precompile.contract.digest import Digest
+from pp_precompile.contract.errors import StoreError
+from pp_precompile.store.store import Store
+
+_LISTED = 10
+"""Most builds that an error lists."""
+
+
+def all_or_one(store: Store, prefix: str | None) -> list[Digest]:
+    """Return the build that ``prefix`` names, or all builds if it is None.
+
+    Raises:
+        StoreError: PPC207 if there is no such build, or no build at all.
+    """
+    if prefix is not None:
+        return [store.builds.resolve(prefix)]
+    ids = store.builds.ids()
+    if not ids:
+        raise StoreError(
+            "PPC207",
+            "the store holds no build",
+            expected="a build",
+            found=f"none in {store.root}",
+            hint="build into it with 'pp-precompile build'",
+            exit_code=2,
+        )
+    return ids
+
+
+def only(store: Store, prefix: str | None) -> Digest:
+    """Return the build that ``prefix`` names, or the only build if it is None.
+
+    Raises:
+        StoreError: PPC207 if that leaves none or more than one.
+    """
+    ids = all_or_one(store, prefix)
+    if len(ids) == 1:
+        return ids[0]
+    listed = "".join(f"\n    {build}" for build in ids[:_LISTED])
+    raise StoreError(
+        "PPC207",
+        f"the store holds {len(ids)} builds, and this command is about one",
+        expected="--build with the first digits of one build's id",
+        found=f"no --build; there are:{listed}",
+        hint="'pp-precompile ls STORE' tells them apart",
+        exit_code=2,
+    )

@@ -1,0 +1,50 @@
+"""How commands print: tables for people, one JSON document for programs, findings on stderr."""
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from pp_precompile.graph.finding import Finding
+
+_PIPED_WIDTH = 160
+"""Columns where the output is no terminal: wide enough for names not to be cut."""
+
+SHORT = 12
+"""Digits of an id that tables show; commands take any unique number of first digits."""
+
+
+def print_table(table: Table) -> None:
+    """Print a table on stdout, with its texts as they are (brackets are no markup)."""
+    width = None if sys.stdout.isatty() else _PIPED_WIDTH
+    Console(markup=False, highlight=False, emoji=False, width=width).print(table)
+
+
+def print_json(document: Any) -> None:
+    """Print structs and plain values as one JSON document on stdout."""
+    plain = msgspec.to_builtins(document)
+    print(json.dumps(plain, indent=2, ensure_ascii=False))
+
+
+def print_findings(findings: Iterable[Finding], title: str) -> None:
+    """Print findings on stderr, each with what was expected, what was found and what to do."""
+    for finding in findings:
+        mark = "warning " if finding.severity == "warning" else ""
+        print(f"{title}: {mark}{finding}", file=sys.stderr)
+
+
+def size(count: int) -> str:
+    """Return a number of bytes as text with separators."""
+    return f"{count:,}"
+
+
+def table(*columns: str, title: str | None = None) -> Table:
+    """Return a table whose cells fold instead of being cut."""
+    result = Table(title=title, title_justify="left")
+    for column in columns:
+        result.add_column(column, overflow="fold")
+    return result
