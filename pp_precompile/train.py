@@ -27,9 +27,23 @@ def main(argv: list[str] | None = None) -> int:
         if refusal is None:
             raise
         logging.getLogger(__name__).debug("refused", exc_info=True)
-        print(refusal, file=sys.stderr, flush=True)
+        # One write: the ranks of a node share one pipe, and a message must not be torn.
+        sys.stderr.write(f"{refusal}\n")
+        sys.stderr.flush()
+        _wait_for_the_others()
         return refusal.exit_code
     return 0
+
+
+def _wait_for_the_others() -> None:
+    """Let every rank print its reason before the launcher ends them all."""
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        from pp_precompile.runtime.farewell import leave_together
+        from pp_precompile.stage.private_torch import default_store
+
+        leave_together(default_store(), dist.get_world_size())
 
 
 def _refusal(error: BaseException | None) -> PrecompileError | None:

@@ -1,0 +1,155 @@
+"""Start ranks and commands as processes of their own, with a hard end."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT = 240
+"""Seconds after which everything that was started is killed and the test fails."""
+
+_KEPT = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "TMPDIR", "VIRTUAL_ENV")
+COMPILERS = ("g++", "gcc", "c++", "cc", "clang", "clang++", "strip", "ld", "as")
+
+
+_COUNTED_BY_LOADING = {"inductor": {"extern_calls", "fxgraph_lookup_write_file"}}
+"""What Inductor counts when it only loads: calls that a loaded program will make, and the Python
+wrapper written to the cache folder."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a process (and, under torchrun, its ranks) left behind."""
+
+    code: int
+    output: str
+    ranks: dict[int, dict[str, Any]]
+
+    def rank(self, rank: int) -> dict[str, Any]:
+        """Return what a rank recorded, failing with the output if it recorded nothing."""
+        assert rank in self.ranks, self.output[-6000:]
+        return self.ranks[rank]
+
+    def compiler_counts(self, rank: int) -> dict[str, set[str]]:
+        """Return what dynamo, AOTAutograd and Inductor counted beyond loading."""
+        counted = {
+            group: set(values) - _COUNTED_BY_LOADING.get(group, set())
+            for group, values in self.rank(rank)["torch"].items()
+        }
+        return {group: names for group, names in counted.items() if names}
+
+    def same_numbers(self, other: "Result") -> bool:
+        """Tell whether all ranks report the same losses and gradient norms, bit for bit."""
+        return bool(self.ranks) and all(
+            self.rank(r)[what] == other.rank(r)[what]
+            for r in self.ranks
+            for what in ("losses", "grad_norms")
+        )
+
+    def losses(self) -> list[float]:
+        """Return the losses that the last stage's rank reports."""
+        last = [float.fromhex(text) for text in self.rank(max(self.ranks))["losses"]]
+        assert last, self.output[-6000:]
+        return last
+
+
+def run(command: Sequence[str], environment: dict[str, str], *, timeout: int = TIMEOUT) -> Result:
+    """Run ``command`` in a session of its own; kill the whole session when it is over or late."""
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired as error:
+        _kill(process)
+        output, _ = process.communicate()
+        raise AssertionError(f"no end after {timeout} s:\n{output[-6000:]}") from error
+    finally:
+        _kill(process)
+    return Result(process.returncode, output, {})
+
+
+def _kill(process: "subprocess.Popen[str]") -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def environment(cache: Path, **extra: str) -> dict[str, str]:
+    """Return a small environment whose compiler cache is ``cache``."""
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    defaults = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(cache)}
+    return kept | defaults | {"PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false"} | extra
+
+
+def fresh_host(folder: Path) -> dict[str, str]:
+    """Return the environment of a host with empty caches, an empty home and no compiler."""
+    tools = folder / "bin"
+    tools.mkdir(parents=True)
+    for name in ("sh", "env", "uname"):
+        (tools / name).symlink_to(shutil.which(name) or f"/bin/{name}")
+    (folder / "home").mkdir()
+    result = environment(folder / "cache", PATH=str(tools), HOME=str(folder / "home"))
+    found = [name for name in COMPILERS if shutil.which(name, path=result["PATH"])]
+    assert not found, f"this fresh host has compilers: {found}"
+    return result
+
+
+def train(
+    arguments: Sequence[str],
+    environment: dict[str, str],
+    folder: Path,
+    *,
+    ranks: int,
+    timeout: int = TIMEOUT,
+    gradients: bool = False,
+) -> Result:
+    """Train on ``ranks`` ranks under torchrun; what they record goes to ``folder``."""
+    extra = {"RECORD": str(folder)} | ({"RECORD_GRADIENTS": "1"} if gradients else {})
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)),
+        *("--master-port", str(_free_port()), "-m", "tests.e2e.record", *arguments),
+        *("--dump_folder", str(folder / "dump")),
+    ]
+    result = run(command, environment | extra, timeout=timeout)
+    records = {
+        int(path.stem.split("_")[1]): json.loads(path.read_text())
+        for path in folder.glob("rank_*.json")
+    }
+    return Result(result.code, result.output, records)
+
+
+def build(
+    arguments: Sequence[str], environment: dict[str, str], *, timeout: int = TIMEOUT
+) -> Result:
+    """Run ``pp-precompile build``."""
+    program = "import sys; from pp_precompile.cli import main; sys.exit(main(sys.argv[1:]))"
+    return run([sys.executable, "-c", program, "build", *arguments], environment, timeout=timeout)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def files(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the relative name and content of every file below ``folder``, sorted."""
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        yield path.relative_to(folder).as_posix(), path.read_bytes()

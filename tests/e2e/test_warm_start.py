@@ -1,0 +1,85 @@
+"""A PP4 job starts warm from self-contained stage artifacts, on a host without a compiler."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import launch
+from tests.e2e.conftest import arguments
+
+pytestmark = pytest.mark.torchrun
+
+STRICT = ("--compile.precompile_policy", "strict")
+
+
+def test_build_reports_every_stage(built: Path) -> None:
+    output = (built.parent / "output.txt").read_text()
+    for text in ("stage 0 forward: compiled", "stage 3 loss: compiled", "layers.5 norm lm_head"):
+        assert text in output
+    # Stages 1 and 2 have the same structure: the second takes the first one's programs.
+    assert "stage 2 forward: reused" in output
+
+
+def test_both_ways_of_building_store_the_same_bytes(
+    built: Path, trained: tuple[launch.Result, Path]
+) -> None:
+    offline, online = dict(launch.files(built)), dict(launch.files(trained[1]))
+    assert offline.keys() == online.keys()
+    assert [name for name in offline if offline[name] != online[name]] == []
+
+
+def test_on_the_fly_compiles_each_distinct_program_once(
+    trained: tuple[launch.Result, Path],
+) -> None:
+    compiled = [trained[0].rank(rank)["ours"]["compiled"] for rank in range(4)]
+    assert compiled == [2, 2, 0, 3]
+
+
+@pytest.fixture(scope="module")
+def warm(built: Path, tmp_path_factory: pytest.TempPathFactory) -> launch.Result:
+    folder = tmp_path_factory.mktemp("warm")
+    environment = launch.fresh_host(folder / "host")
+    job = arguments(4, built, *STRICT)
+    result = launch.train(job, environment, folder / "run", ranks=4)
+    assert result.code == 0, result.output
+    return result
+
+
+def test_warm_equals_compiled_bitwise(
+    warm: launch.Result, trained: tuple[launch.Result, Path]
+) -> None:
+    assert len(warm.losses()) == 3
+    assert warm.same_numbers(trained[0])
+
+
+def test_warm_compiles_nothing(warm: launch.Result, trained: tuple[launch.Result, Path]) -> None:
+    loaded = {}
+    for rank in range(4):
+        record = warm.rank(rank)
+        loaded[rank] = record["ours"]["loaded"]
+        assert record["ours"]["compiled"] == 0
+        assert warm.compiler_counts(rank) == {}
+        tools = [c for c in record["commands"] if any(name in c for name in launch.COMPILERS)]
+        assert tools == []
+    # Each rank loads its own stage's programs and no other.
+    assert loaded == {0: 2, 1: 2, 2: 2, 3: 3}
+    # The same counters do count when something is compiled.
+    assert trained[0].compiler_counts(0).keys() >= {"aot_autograd", "inductor"}
+
+
+def test_stores_hold_nothing_of_host_rank_or_path(built: Path, cache: Path) -> None:
+    import getpass
+    import socket
+    import sys
+
+    secrets = {
+        *(str(cache), str(launch.ROOT), sys.prefix, str(Path.home()), "/tmp/", "/usr/include"),
+        *(socket.gethostname(), f"/{getpass.getuser()}/", "site-packages", "mesh_pp", "mesh_fsdp"),
+    }
+    found = [
+        (secret, name)
+        for name, content in launch.files(built)
+        for secret in secrets
+        if len(secret) > 3 and secret.encode() in content
+    ]
+    assert found == []
