@@ -1,0 +1,1 @@
+"""Measurements and the demo. Not part of the installed package: run them from a checkout."""

@@ -1,0 +1,71 @@
+"""The job that is measured, and the ways to start it."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import launch
+from benchmarks.hosts import bare_host, building_host
+from benchmarks.outcome import Outcome
+
+COLD, WARM, EAGER = "cold_jit", "warm_fresh_host", "eager"
+
+STRICT = ("--compile.precompile_policy", "strict")
+"""Refuse to compile: a warm run that would have to ends with an error instead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A torchtitan job on this machine, one rank for each pipeline stage."""
+
+    module: str
+    config: str
+    degree: int
+    steps: int
+    seed: int = 42
+
+    def arguments(self) -> list[str]:
+        """Return what every way of starting the job has in common."""
+        return [
+            *("--module", self.module, "--config", self.config),
+            *("--parallelism.pipeline_parallel_degree", str(self.degree)),
+            *("--training.steps", str(self.steps), "--debug.seed", str(self.seed)),
+        ]
+
+    def precompiled(self, store: Path, *more: str) -> list[str]:
+        """Return the arguments to run from ``store``."""
+        words = ("--compile.precompile", "--compile.precompile_artifact_dir", str(store))
+        return [*self.arguments(), *words, *more]
+
+    def eager(self) -> list[str]:
+        """Return the arguments of torchtitan's own pipeline, without compilation."""
+        return [*self.arguments(), "--compile.mode", "None", "--compile.no-enable"]
+
+
+def build(job: Job, folder: Path, store: Path) -> float:
+    """Build on a fresh host with a compiler; returns seconds."""
+    words = [*job.arguments(), "--compile.precompile"]
+    return launch.build(words, building_host(folder / "host"), folder, store=store)
+
+
+def cold(job: Job, folder: Path, store: Path) -> Outcome:
+    """Train on a fresh host with a compiler and no store: compiles, and fills a store."""
+    words = job.precompiled(folder / "store")
+    return launch.train(words, building_host(folder / "host"), folder, ranks=job.degree)
+
+
+def warm(job: Job, folder: Path, store: Path) -> Outcome:
+    """Train on a fresh host without a compiler, from a copy of ``store`` in another place."""
+    copy = shutil.copytree(store, folder / "store")
+    words = job.precompiled(Path(copy), *STRICT)
+    return launch.train(words, bare_host(folder / "host"), folder, ranks=job.degree)
+
+
+def eager(job: Job, folder: Path, store: Path) -> Outcome:
+    """Train on a fresh host through torchtitan's own pipeline, compiling nothing."""
+    return launch.train(job.eager(), building_host(folder / "host"), folder, ranks=job.degree)
+
+
+WAYS: dict[str, Callable[[Job, Path, Path], Outcome]] = {COLD: cold, WARM: warm, EAGER: eager}
+"""The ways to start the job, by name: called with a folder of their own and the built store."""

@@ -1,0 +1,45 @@
+"""Start a job in several ways, again and again, next to each other."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.job import WAYS, Job
+from benchmarks.outcome import Outcome
+
+Samples = Mapping[str, Sequence[Outcome]]
+"""The runs of each way, in the order of the repetitions."""
+
+
+def order(ways: Sequence[str], repeat: int) -> Iterator[tuple[int, str]]:
+    """Yield (repetition, way), the ways rotated by one each time.
+
+    So none always runs first or after the same other one, and a machine that slows down in the
+    course of a measurement slows all of them down.
+    """
+    for repetition in range(repeat):
+        turn = repetition % len(ways)
+        for way in (*ways[turn:], *ways[:turn]):
+            yield repetition, way
+
+
+def measure(
+    job: Job, folder: Path, store: Path, *, repeat: int, done: Callable[[int, str, Outcome], None]
+) -> Samples:
+    """Run the job ``repeat`` times in every way, each time on a fresh host.
+
+    Args:
+        job: what to run.
+        folder: gets a folder for every run, with its output.
+        store: a built store for the warm runs.
+        repeat: the number of repetitions.
+        done: called after every run.
+
+    Raises:
+        CommandError: if a run fails or hangs.
+    """
+    samples: dict[str, list[Outcome]] = {way: [] for way in WAYS}
+    for repetition, way in order(list(WAYS), repeat):
+        outcome = WAYS[way](job, folder / f"{way}_{repetition}", store)
+        samples[way].append(outcome)
+        done(repetition, way, outcome)
+    return samples

@@ -1,0 +1,98 @@
+"""How long a start takes: cold, warm on a fresh host, and eager, side by side in one run.
+
+``python -m benchmarks.warm_start [--repeat 3] [--degree 4] [--json FILE]``
+
+- ``cold_jit``: no store, empty caches; stages are compiled on the fly, and stored.
+- ``warm_fresh_host``: the store of a build; empty caches, no compiler on ``PATH``, policy strict.
+- ``eager``: the same model through torchtitan's own pipeline, without compilation.
+
+Same seed, same machine, repetitions interleaved. Ends with 1 if a check fails.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks import job as jobs
+from benchmarks import machine, ratios, report, tables
+from benchmarks.job import Job
+from benchmarks.measure import measure
+from benchmarks.outcome import Outcome
+from benchmarks.process import CommandError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print, and return 0 if every check holds."""
+    options = _options(argv)
+    job = Job(
+        module=options.module, config=options.config, degree=options.degree, steps=options.steps
+    )
+    folder = Path(tempfile.mkdtemp(prefix="pp_precompile-warm_start-"))
+    try:
+        good = _run(job, folder, repeat=options.repeat, json_file=options.json)
+    except (CommandError, ValueError) as error:
+        print(f"{error}\nthe output of every run is in {folder}", file=sys.stderr)
+        return 1
+    shutil.rmtree(folder)
+    return 0 if good else 1
+
+
+def _run(job: Job, folder: Path, *, repeat: int, json_file: Path | None) -> bool:
+    """Measure and report; returns whether every check holds."""
+    console = Console(width=100, soft_wrap=True)
+    facts = machine.describe()
+    console.print(f"{job.config}, {job.degree} pipeline stage(s)\n{machine.one_line(facts)}")
+    store = folder / "store"
+    seconds = jobs.build(job, folder / "build", store)
+    console.print(f"built in {seconds:.1f} s")
+
+    def done(repetition: int, way: str, outcome: Outcome) -> None:
+        phases = outcome.phases
+        console.print(
+            f"repetition {repetition + 1} of {repeat}, {way}: stages {phases['stages']:.2f} s, "
+            f"process start to end of step 1 {phases['first_step_done']:.1f} s"
+        )
+
+    samples = measure(job, folder, store, repeat=repeat, done=done)
+    console.print(tables.phase_table(ratios.phases(samples)))
+    console.print(tables.ratio_table(ratios.ratios(samples)))
+    checks = ratios.checks(samples)
+    console.print("\n".join(tables.check_lines(checks)))
+    console.print(f"largest relative difference to eager: {ratios.eager_difference(samples):.1e}")
+    if json_file is not None:
+        data = report.as_dict(job, facts, samples, build_seconds=seconds)
+        json_file.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    return all(checks.values())
+
+
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.warm_start", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--repeat", type=_at_least(1), default=3, help="repetitions (3)")
+    parser.add_argument("--degree", type=int, default=4, choices=(1, 2, 4), help="stages (4)")
+    parser.add_argument("--steps", type=_at_least(2), default=6, help="training steps (6)")
+    parser.add_argument("--module", default="pp_precompile.models.llama3")
+    parser.add_argument("--config", default="llama3_debugmodel_sdpa")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write samples and ratios")
+    return parser.parse_args(argv)
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"at least {least}")
+        return value
+
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())
