@@ -1,0 +1,31 @@
+from pathlib import Path
+
+import pytest
+
+from benchmarks import warm_start
+from benchmarks.job import STRICT, Job
+from benchmarks.losses import printed
+from tests.benchmarks.outcomes import outcome
+
+JOB = Job(module="m", config="c", degree=2, steps=3)
+
+
+def test_all_ways_share_the_job_and_differ_in_how_it_is_compiled() -> None:
+    shared = JOB.arguments()
+    assert JOB.precompiled(Path("/s"), *STRICT) == [
+        *shared,
+        *("--compile.precompile", "--compile.precompile_artifact_dir", "/s"),
+        *("--compile.precompile_policy", "strict"),
+    ]
+    assert JOB.eager() == [*shared, "--compile.mode", "None", "--compile.no-enable"]
+
+
+@pytest.mark.parametrize("words", [["--degree", "3"], ["--steps", "1"], ["--repeat", "0"]])
+def test_options_that_cannot_work_are_usage_errors(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        warm_start.main(words)
+    assert error.value.code == 2
+
+
+def test_losses_are_printed_as_torchtitan_does() -> None:
+    assert printed(outcome(1.0, (8.071459, 7.8))) == "8.07146, 7.80000"
