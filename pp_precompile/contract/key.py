@@ -18,9 +18,19 @@ def build_id(factors: Mapping[str, str]) -> Digest:
 def differing(
     ours: Mapping[str, str], theirs: Mapping[str, str]
 ) -> dict[str, tuple[str | None, str | None]]:
-    """Return every factor that differs, as name to (ours, theirs), None where one lacks it."""
+    """Return every factor that differs, as name to (ours, theirs), None where one lacks it.
+
+    What a user sets comes before what follows from it, so that the first few say why.
+    """
     return {
         name: (ours.get(name), theirs.get(name))
-        for name in sorted(ours.keys() | theirs.keys())
+        for name in sorted(ours.keys() | theirs.keys(), key=_causes_first)
         if ours.get(name) != theirs.get(name)
     }
+
+
+_DERIVED = ("inputs.", "schedule.", "split[")
+
+
+def _causes_first(name: str) -> tuple[bool, str]:
+    return name.startswith(_DERIVED), name

@@ -129,7 +129,7 @@ def _serialize(artifact: Any) -> bytes:
     return _canonical_pickle((entry, kernels, dict(kernel_side_table.constant_args)))
 
 
-class _SharedText(pickle._Pickler):  # type: ignore[name-defined,misc]
+class _SharedText(pickle._Pickler):
     """Pickles equal texts as one object.
 
     Whether equal texts are the same object depends on what happened in the process before (an
@@ -143,7 +143,7 @@ class _SharedText(pickle._Pickler):  # type: ignore[name-defined,misc]
     def save(self, obj: Any, save_persistent_id: bool = True) -> None:
         if type(obj) is str:
             obj = self._texts.setdefault(obj, obj)
-        super().save(obj, save_persistent_id)
+        super().save(obj, save_persistent_id)  # type: ignore[misc]
 
 
 def _canonical_pickle(value: Any) -> bytes:
@@ -235,7 +235,7 @@ def patched_kernel_loading(
         source = (cls.__name__, device_type, *extra_flags, main_code, optimized_code or "")
         return make(cls, call, source)
 
-    CppCodeCache.load_async = classmethod(load_async)
+    CppCodeCache.load_async = classmethod(load_async)  # type: ignore[arg-type]
     try:
         yield
     finally:
@@ -276,7 +276,7 @@ def load_kernel_library(cls: Any, path: str, key: str) -> Any:
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
-    module.key = key
+    module.__dict__["key"] = key
     return module
 
 

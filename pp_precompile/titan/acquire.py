@@ -6,20 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 from torch import nn
+from torchtitan.observability import structured_logger as sl
 
 from pp_precompile.contract import encoding
 from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.errors import (
-    AgreementError,
     CompileError,
     MissingBuildError,
-    PrecompileError,
     StaleBuildError,
     StoreError,
 )
-from pp_precompile.contract.key import differing
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.program import ProgramEntry
 from pp_precompile.contract.stage import StageRecord
@@ -33,22 +30,12 @@ from pp_precompile.stage.programs import Progress, TracedStage, compile_stages
 from pp_precompile.store.store import Store, open_store
 from pp_precompile.titan.config import Policy
 from pp_precompile.titan.job import Job
+from pp_precompile.titan.verdict import EXCHANGE_SECONDS, exchange, explain, refusal
 
 logger = logging.getLogger(__name__)
 
-EXCHANGE_SECONDS = 300.0
-"""How long ranks wait for each other's requests: start-up skew, not compilation."""
-
 COMPILE_SECONDS = 7200.0
 """How long a rank waits for another to compile."""
-
-
-class _Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one rank tells the others before anyone loads. ``miss`` is empty if the build fits."""
-
-    build_id: str
-    miss: str
-    writable: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,21 +71,23 @@ def acquire(
         PrecompileError: on every rank, if any rank cannot go on.
     """
     start = time.perf_counter()
-    with agreement.guard():
+    with agreement.guard(), sl.log_trace_span("precompile_acquire"):
         register_logical_groups(job.meshes())
         store, writable = _open(location, policy)
-        manifest, miss = _look_up(job, store, location, set(modules))
-        requests = _exchange(job, agreement, miss, writable=writable)
+        with sl.log_trace_span("precompile_validate"):
+            manifest, miss = _look_up(job, store, location, set(modules))
+        requests = exchange(job, agreement, miss, writable=writable)
         misses = {rank: r.miss for rank, r in enumerate(requests) if r.miss}
         if misses and policy == "strict":
-            raise _refused(job, misses, store)
+            raise refusal(job, misses, store)
         agreed = time.perf_counter()
         sink: StoreSink | MemorySink
         if misses:
-            _explain_miss(job, misses, store)
+            explain(job, misses, store)
             shared = store if all(request.writable for request in requests) else None
             sink = StoreSink(shared) if shared else MemorySink()
-            manifest = _build(job, modules, sink, agreement, shared=shared is not None)
+            with sl.log_trace_span("precompile_build"):
+                manifest = _build(job, modules, sink, agreement, shared=shared is not None)
             if shared:
                 _publish(manifest, shared, agreement)
         else:
@@ -106,7 +95,8 @@ def acquire(
             assert manifest is not None
             sink = StoreSink(store)
         built = time.perf_counter()
-        stages = {i: load_stage(manifest.stages[i], sink.read) for i in modules}
+        with sl.log_trace_span("precompile_load"):
+            stages = {i: load_stage(manifest.stages[i], sink.read) for i in modules}
         agreement.all_gather("loaded", b"", timeout=EXCHANGE_SECONDS)
     return Acquired(
         stages=stages,
@@ -164,80 +154,6 @@ def _look_up(
     except (MissingBuildError, StaleBuildError, StoreError) as error:
         return None, str(error)
     return manifest, ""
-
-
-def _exchange(job: Job, agreement: Agreement, miss: str, *, writable: bool) -> list[_Request]:
-    """Exchange requests; all ranks must ask for the same build.
-
-    Raises:
-        AgreementError: PPC403 naming the ranks and the factors that differ.
-    """
-    mine = _Request(build_id=job.build_id, miss=miss, writable=writable)
-    gathered = agreement.all_gather("request", encoding.encode(mine), timeout=EXCHANGE_SECONDS)
-    requests = [encoding.decode(data, _Request, what="a rank's request") for data in gathered]
-    if len({request.build_id for request in requests}) > 1:
-        factors = agreement.all_gather(
-            "factors", encoding.encode(job.factors), timeout=EXCHANGE_SECONDS
-        )
-        raise _disagreement(
-            [encoding.decode(data, dict[str, str], what="a rank's factors") for data in factors]
-        )
-    return requests
-
-
-def _disagreement(factors: list[dict[str, str]]) -> AgreementError:
-    other = next(rank for rank, theirs in enumerate(factors) if theirs != factors[0])
-    differences = differing(factors[0], factors[other])
-    return AgreementError(
-        "PPC403",
-        f"ranks 0 and {other} are not the same job",
-        expected="; ".join(f"{name} = {ours}" for name, (ours, _) in differences.items()),
-        found="; ".join(f"{name} = {theirs}" for name, (_, theirs) in differences.items()),
-        hint="start all ranks with the same arguments, software and kind of device",
-    )
-
-
-def _refused(job: Job, misses: Mapping[int, str], store: Store | None) -> PrecompileError:
-    rank, reason = next(iter(misses.items()))
-    return MissingBuildError(
-        "PPC101",
-        f"the policy is strict and {len(misses)} rank(s) have no build that fits; rank {rank}: "
-        f"{reason}",
-        expected=f"build {job.build_id}",
-        found=_nearest(job, store),
-        hint="run 'pp-precompile build' with the same arguments, or use "
-        "--compile.precompile_policy auto",
-    )
-
-
-def _explain_miss(job: Job, misses: Mapping[int, str], store: Store | None) -> None:
-    rank, reason = next(iter(misses.items()))
-    logger.warning(
-        "no stored build fits, compiling: %d rank(s) miss build %s; rank %d: %s; %s",
-        len(misses),
-        job.build_id[:12],
-        rank,
-        reason,
-        _nearest(job, store),
-    )
-
-
-def _nearest(job: Job, store: Store | None) -> str:
-    """Say which stored build comes nearest and in what it differs."""
-    nearest: tuple[int, Digest, dict[str, tuple[str | None, str | None]]] | None = None
-    for other in store.builds.ids() if store else ():
-        try:
-            differences = differing(job.factors, store.builds.read(other).factors)  # type: ignore[union-attr]
-        except StoreError:
-            continue
-        if nearest is None or len(differences) < nearest[0]:
-            nearest = (len(differences), other, differences)
-    if nearest is None:
-        return "the store holds no build"
-    count, other, differences = nearest
-    shown = [f"{name}: {theirs} there, {ours} here" for name, (ours, theirs) in differences.items()]
-    rest = f" and {count - 6} more" if count > 6 else ""
-    return f"the nearest build {other[:12]} differs in {'; '.join(shown[:6])}{rest}"
 
 
 def _build(

@@ -132,7 +132,7 @@ class Job:
             return LossModule(loss_fn)
         head = module.get_submodule(_HEAD)
         loss_fn.set_lm_head(head)
-        module._skip_lm_head = True  # type: ignore[assignment]
+        module._skip_lm_head = True
         return LossModule(loss_fn, head=head, head_name=_HEAD)
 
 

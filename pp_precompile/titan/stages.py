@@ -63,7 +63,7 @@ def pipeline_schedule(job: Job, stages: list[PipelineStage], loss_fn: Any) -> An
 
     def scalar_loss(*args: Any, **kwargs: Any) -> torch.Tensor:
         loss, _ = loss_fn(*args, **kwargs)
-        return loss  # type: ignore[no-any-return]
+        return loss
 
     return schedule_class(
         stages if issubclass(schedule_class, PipelineScheduleMulti) else stages[0],

@@ -1,0 +1,109 @@
+"""All ranks decide together, before anything loads, whether the stored build is used."""
+
+import logging
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from pp_precompile.contract import encoding
+from pp_precompile.contract.errors import AgreementError, MissingBuildError, StoreError
+from pp_precompile.contract.key import differing
+from pp_precompile.contract.manifest import Manifest
+from pp_precompile.graph.nearest import nearest
+from pp_precompile.runtime.agreement import Agreement
+from pp_precompile.store.store import Store
+from pp_precompile.titan.job import Job
+
+logger = logging.getLogger(__name__)
+
+EXCHANGE_SECONDS = 300.0
+"""How long ranks wait for each other's requests: start-up skew, not compilation."""
+
+_SHOWN = 6
+"""Most factors that a log line names."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one rank tells the others before anyone loads. ``miss`` is empty if the build fits."""
+
+    build_id: str
+    miss: str
+    writable: bool
+
+
+def exchange(job: Job, agreement: Agreement, miss: str, *, writable: bool) -> list[Request]:
+    """Exchange requests, by rank; all ranks must ask for the same build.
+
+    Raises:
+        AgreementError: PPC403 naming the ranks and the factors that differ.
+    """
+    mine = Request(build_id=job.build_id, miss=miss, writable=writable)
+    gathered = agreement.all_gather("request", encoding.encode(mine), timeout=EXCHANGE_SECONDS)
+    requests = [encoding.decode(data, Request, what="a rank's request") for data in gathered]
+    if len({request.build_id for request in requests}) > 1:
+        factors = agreement.all_gather(
+            "factors", encoding.encode(job.factors), timeout=EXCHANGE_SECONDS
+        )
+        raise _disagreement(
+            [encoding.decode(data, dict[str, str], what="a rank's factors") for data in factors]
+        )
+    return requests
+
+
+def _disagreement(factors: list[dict[str, str]]) -> AgreementError:
+    other = next(rank for rank, theirs in enumerate(factors) if theirs != factors[0])
+    differences = differing(factors[0], factors[other])
+    return AgreementError(
+        "PPC403",
+        f"ranks 0 and {other} are not the same job",
+        expected="; ".join(f"{name} = {ours}" for name, (ours, _) in differences.items()),
+        found="; ".join(f"{name} = {theirs}" for name, (_, theirs) in differences.items()),
+        hint="start all ranks with the same arguments, software and kind of device",
+    )
+
+
+def refusal(job: Job, misses: Mapping[int, str], store: Store | None) -> MissingBuildError:
+    """Return the error that stops every rank of a strict job; ``misses`` says why, by rank."""
+    rank, reason = next(iter(misses.items()))
+    return MissingBuildError(
+        "PPC101",
+        f"the policy is strict and {len(misses)} rank(s) have no build that fits; rank {rank}: "
+        f"{reason}",
+        expected=f"build {job.build_id}",
+        found=_nearest(job, store),
+        hint="run 'pp-precompile build' with the same arguments, or use "
+        "--compile.precompile_policy auto",
+    )
+
+
+def explain(job: Job, misses: Mapping[int, str], store: Store | None) -> None:
+    """Log why this job compiles, and which stored build comes nearest."""
+    rank, reason = next(iter(misses.items()))
+    logger.warning(
+        "no stored build fits, compiling: %d rank(s) miss build %s; rank %d: %s; %s",
+        len(misses),
+        job.build_id[:12],
+        rank,
+        reason,
+        _nearest(job, store),
+    )
+
+
+def _nearest(job: Job, store: Store | None) -> str:
+    near = nearest(job.factors, _readable(store)) if store else None
+    if near is None:
+        return "the store holds no build"
+    if not near.differs:
+        return f"build {near.build[:12]} is the one asked for, but cannot be used"
+    shown = [f"{d.factor}: {d.stored} there, {d.asked} here" for d in near.differs[:_SHOWN]]
+    rest = len(near.differs) - len(shown)
+    more = f" and {rest} more" if rest > 0 else ""
+    return f"the nearest build {near.build[:12]} differs in {'; '.join(shown)}{more}"
+
+
+def _readable(store: Store) -> Iterator[Manifest]:
+    for build in store.builds.ids():
+        try:
+            yield store.builds.read(build)
+        except StoreError as error:
+            logger.warning("passing over a build: %s", error)
