@@ -21,7 +21,11 @@ def check_loss(manifest: Manifest) -> Iterator[Finding]:
     loss = last.programs.get("loss")
     if loss is None:
         return
-    prediction = tensors.by_name(loss, "argument").get(_PREDICTION)
+    arguments = tensors.by_name(loss, "argument")
+    positions = {str(position) for position in range(len(arguments))}
+    if set(arguments) != positions:
+        yield _finding(last.index, "arguments", listed(sorted(positions)), listed(arguments))
+    prediction = arguments.get(_PREDICTION)
     if len(last.outputs) != 1 or not tensors.same(prediction, last.outputs[0]):
         yield _finding(
             last.index,

@@ -180,6 +180,11 @@ CASES: dict[str, tuple[Edit, set[str], str]] = {
         {"PPC504", "PPC506"},
         "the loss does not fit",
     ),
+    "loss argument unnamed": (
+        lambda v: find(v, 3, "loss", "inputs", "argument", 2).update(name="3"),
+        {"PPC504"},
+        "expected: 0, 1, 2",
+    ),
     "loss gradient": (
         tensor_of(3, "loss", "outputs", "argument_gradient", stride=[1, 2048, 1]),
         {"PPC504", "PPC506"},

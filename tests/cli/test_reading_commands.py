@@ -1,0 +1,131 @@
+"""``ls``, ``show``, ``diff``, ``explain`` and the dispatch to them: without torch."""
+
+from pathlib import Path
+
+import pytest
+
+from pp_precompile.cli.main import COMMANDS, main
+from pp_precompile.contract.manifest import Manifest
+from tests.cli.commands import command, filled
+
+READING = ("validate", "ls", "show", "diff", "explain")
+
+
+def test_ls_lists_every_build(tmp_path: Path) -> None:
+    _, one, other = filled(tmp_path)
+    result = command("ls", tmp_path)
+    assert (result.code, result.err, result.heavy) == (0, "", ())
+    [line] = [text for text in result.out.splitlines() if one.build_id[:12] in text]
+    for text in ("1F1B, 8 microbatches", "pp=4", "9 (7 distinct)", one.environment.torch):
+        assert text in line
+    document = command("ls", tmp_path, "--json").json
+    assert document["schema"] == "pp_precompile.ls/1"
+    by_id = {line["build"]: line for line in document["builds"]}
+    assert set(by_id) == {one.build_id, other.build_id}
+    assert by_id[one.build_id]["bytes"] == sum(ref.size for ref in one.blobs().values())
+    assert (by_id[other.build_id]["ranks"], by_id[other.build_id]["stages"]) == (2, 4)
+
+
+def test_ls_tells_of_damaged_builds_and_lists_the_others(tmp_path: Path) -> None:
+    store, one, other = filled(tmp_path)
+    store.builds.path(one.build_id).write_bytes(b"\x80")
+    result = command("ls", tmp_path, "--json")
+    assert result.code == 1
+    assert [line["build"] for line in result.json["builds"]] == [other.build_id]
+    [broken] = result.json["damaged"]
+    assert (broken["build"], broken["finding"]["code"]) == (one.build_id, "PPC205")
+    assert f"build {one.build_id[:12]}: PPC205" in result.err
+
+
+def test_show_a_build(tmp_path: Path) -> None:
+    _, one, _ = filled(tmp_path)
+    result = command("show", tmp_path, "--build", one.build_id[:10])
+    assert (result.code, result.heavy) == (0, ())
+    for text in (one.build_id, one.manifest_id, "layers.5 norm lm_head", "3F0 3B0 3F1 3B1"):
+        assert text in result.out
+
+
+def test_show_a_stage_with_its_calling_conventions(tmp_path: Path) -> None:
+    _, one, _ = filled(tmp_path)
+    result = command("show", tmp_path, "--build", one.build_id, "--stage", 3)
+    assert (result.code, result.heavy) == (0, ())
+    for text in (
+        "8 = parameter:lm_head.weight",
+        "float32[1, 256, 2048]",
+        "[524288, 2048, 1]",
+        "parameter_gradient",
+        f"{one.stages[3].saved_bytes:,} bytes a microbatch",
+    ):
+        assert text in result.out
+    assert "layers.4" not in result.out
+
+
+def test_show_as_json_is_the_manifest(tmp_path: Path) -> None:
+    _, one, _ = filled(tmp_path)
+    document = command("show", tmp_path, "--build", one.build_id, "--json").json
+    assert document["manifest_id"] == one.manifest_id
+    assert [stage["index"] for stage in document["manifest"]["stages"]] == [0, 1, 2, 3]
+    assert document["saved_bytes"]["1"] == one.stages[1].saved_bytes
+    alone = command("show", tmp_path, "--build", one.build_id, "--stage", 2, "--json").json
+    assert [stage["index"] for stage in alone["manifest"]["stages"]] == [2]
+
+
+def test_show_needs_one_build_and_a_stage_of_it(tmp_path: Path) -> None:
+    _, one, _ = filled(tmp_path)
+    unclear = command("show", tmp_path)
+    assert unclear.code == 2
+    assert "PPC207: the store holds 2 builds, and this command is about one" in unclear.err
+    assert one.build_id in unclear.err
+    beyond = command("show", tmp_path, "--build", one.build_id, "--stage", 4)
+    assert (beyond.code, beyond.out) == (1, "")
+    assert "PPC105" in beyond.err
+
+
+def differing(one: Manifest, other: Manifest) -> list[str]:
+    names = one.factors.keys() | other.factors.keys()
+    return sorted(n for n in names if one.factors.get(n) != other.factors.get(n))
+
+
+def test_diff_names_every_factor(tmp_path: Path) -> None:
+    _, one, other = filled(tmp_path)
+    result = command("diff", tmp_path, one.build_id[:9], other.build_id[:9])
+    assert (result.code, result.err, result.heavy) == (0, "", ())
+    names = differing(one, other)
+    assert f"{len(names)} factors differ" in result.out
+    assert [name for name in names if name not in result.out] == []
+    assert "all programs are the same" in result.out
+    document = command("diff", tmp_path, one.build_id, other.build_id, "--json").json
+    assert [item["factor"] for item in document["factors"]] == names
+    assert {"factor": "schedule.name", "a": "1F1B", "b": "Interleaved1F1B"} in document["factors"]
+    assert document["programs"] == []
+
+
+def test_explain_lists_every_factor_with_its_value(tmp_path: Path) -> None:
+    _, one, _ = filled(tmp_path)
+    result = command("explain", tmp_path, "--build", one.build_id)
+    assert (result.code, result.err, result.heavy) == (0, "", ())
+    assert f"{len(one.factors)} key factors of build {one.build_id}" in result.out
+    document = command("explain", tmp_path, "--build", one.build_id, "--json").json
+    assert document["factors"] == one.factors
+    assert (document["build"], document["nearest"]) == (one.build_id, None)
+
+
+@pytest.mark.parametrize("name", READING)
+def test_help_says_how_to_call_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    assert f"usage: pp-precompile {name} " in capsys.readouterr().out
+
+
+def test_all_commands_are_offered(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert [name for name in READING if f"  {name} " not in out] == []
+    assert set(READING) <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", ["ls", "show", "diff"])
+def test_a_job_is_refused_where_it_means_nothing(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([name, "store", "--", "--debug.seed", "1"]) == 2
+    assert "PPC001: this command takes no torchtitan arguments" in capsys.readouterr().err
