@@ -51,6 +51,7 @@ format: $(STAMP) ## rewrite the sources in the project's style
 data: $(STAMP) ## make the debug corpus and tokenizer again (same bytes)
 	$(BIN)/python -m pp_precompile.models.debug_data.make
 
-clean: ## remove .venv, caches and build products
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis outputs
+clean: ## remove .venv, caches, build products and the demo's store
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+	  outputs .demo
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

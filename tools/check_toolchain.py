@@ -16,7 +16,11 @@ MIN_PYTHON = (3, 10)
 
 
 def find_problems(
-    version: tuple[int, ...], platform: str, compiler: str | None, include: str
+    version: tuple[int, ...],
+    platform: str,
+    compiler: str | None,
+    strip: str | None,
+    include: str,
 ) -> list[str]:
     """Return what is missing, in the words a user needs."""
     if version < MIN_PYTHON:
@@ -32,6 +36,11 @@ def find_problems(
             "no C++ compiler found (looked for $CXX, then g++): building stages needs one, loading"
             " does not. Install g++ (Debian, Ubuntu: apt-get install g++)"
         )
+    if platform == "linux" and strip is None:
+        problems.append(
+            "strip not found: building stages needs it, loading does not. Install binutils"
+            " (Debian, Ubuntu: apt-get install binutils)"
+        )
     if platform == "linux" and not os.path.exists(os.path.join(include, "Python.h")):
         problems.append(
             "Python.h not found in " + include + ": building stages needs it, loading does not."
@@ -46,6 +55,7 @@ def main() -> int:
         tuple(sys.version_info[:3]),
         sys.platform,
         shutil.which(os.environ.get("CXX") or "g++"),
+        shutil.which("strip"),
         sysconfig.get_paths()["include"],
     )
     for problem in problems:
