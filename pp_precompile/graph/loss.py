@@ -26,6 +26,9 @@ def check_loss(manifest: Manifest) -> Iterator[Finding]:
     if set(arguments) != positions:
         yield _finding(last.index, "arguments", listed(sorted(positions)), listed(arguments))
     prediction = arguments.get(_PREDICTION)
+    for name, tensor in arguments.items():
+        if prediction and tensor and tensor.device != prediction.device:
+            yield _finding(last.index, f"argument {name}", prediction.device, tensor.device)
     if len(last.outputs) != 1 or not tensors.same(prediction, last.outputs[0]):
         yield _finding(
             last.index,

@@ -185,6 +185,11 @@ CASES: dict[str, tuple[Edit, set[str], str]] = {
         {"PPC504"},
         "expected: 0, 1, 2",
     ),
+    "loss argument elsewhere": (
+        tensor_of(3, "loss", "inputs", "argument", 1, device="cuda"),
+        {"PPC504"},
+        "expected: cpu",
+    ),
     "loss gradient": (
         tensor_of(3, "loss", "outputs", "argument_gradient", stride=[1, 2048, 1]),
         {"PPC504", "PPC506"},
