@@ -127,8 +127,7 @@ def _world_size(config: Any) -> int:
         raise UsageError(
             "PPC001",
             "the parallel degrees do not make up the number of ranks",
-            expected=f"$WORLD_SIZE = {fixed * max(shard, 1)}"
-            + ("" if shard > 0 else " or a multiple"),
+            expected=f"{fixed * shard} ranks" if shard > 0 else f"a multiple of {fixed} ranks",
             found=f"{world_size} ranks",
             hint="change the degrees, or unset WORLD_SIZE",
         )
