@@ -30,7 +30,7 @@ def transfers(timetable: Timetable) -> Iterator[Transfer]:
                 first, second = [f"SEND_{kind}"], [f"RECV_{kind}"]
             else:
                 first = second = ["F"] if kind == "F" else ["B", "I"]
-            for microbatch in range(timetable.schedule.microbatches):
+            for microbatch in range(timetable.microbatches):
                 start = timetable.place(sender, *first, microbatch=microbatch)
                 end = timetable.place(receiver, *second, microbatch=microbatch)
                 if start is not None and end is not None:
@@ -45,7 +45,7 @@ def check_pairs(timetable: Timetable) -> Iterator[Finding]:
         finding
         for before, after in timetable.neighbours()
         for sender, receiver, kind in ((before, after, "F"), (after, before, "B"))
-        for microbatch in range(timetable.schedule.microbatches)
+        for microbatch in range(timetable.microbatches)
         for finding in _pair(timetable, sender, receiver, kind, microbatch)
     ]
     yield from faults[:_MOST]

@@ -33,10 +33,10 @@ def check_acyclic(graph: nx.DiGraph, timetable: Timetable) -> Iterator[Finding]:
 def _ring(graph: nx.DiGraph) -> list[Node]:
     """Return a short cycle of actions; only actions can be on one, and all on it are connected."""
     knot = next(c for c in nx.strongly_connected_components(graph) if len(c) > 1)
-    inside = graph.subgraph(knot)
+    inside = graph.subgraph(knot).copy()
     start = min(knot)
-    ends = nx.single_source_shortest_path(inside, start)
-    return min((ends[node] for node in inside.predecessors(start)), key=len)
+    paths = [nx.shortest_path(inside, start, end) for end in inside.predecessors(start)]
+    return min(paths, key=len)
 
 
 def _ends_of_runs(ring: list[Node]) -> list[Node]:

@@ -36,6 +36,14 @@ class Timetable:
         """Number of stages over all ranks."""
         return len(self.owner)
 
+    @property
+    def microbatches(self) -> int:
+        """How many microbatches are worth looking at: one beyond what all actions could do.
+
+        A manifest may claim any number; time must not grow with a claim.
+        """
+        return min(self.schedule.microbatches, sum(map(len, self.ranks)) + 1)
+
     def place(self, stage: int, *kinds: str, microbatch: int | None) -> Place | None:
         """Return where the first of ``kinds`` that the schedule has for the microbatch stands."""
         for kind in kinds:
