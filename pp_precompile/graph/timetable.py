@@ -38,11 +38,11 @@ class Timetable:
 
     @property
     def microbatches(self) -> int:
-        """How many microbatches are worth looking at: one beyond what all actions could do.
+        """How many microbatches are worth looking at: one beyond what any rank could do.
 
         A manifest may claim any number; time must not grow with a claim.
         """
-        return min(self.schedule.microbatches, sum(map(len, self.ranks)) + 1)
+        return min(self.schedule.microbatches, max(map(len, self.ranks)) + 1)
 
     def place(self, stage: int, *kinds: str, microbatch: int | None) -> Place | None:
         """Return where the first of ``kinds`` that the schedule has for the microbatch stands."""
