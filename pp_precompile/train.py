@@ -4,8 +4,12 @@ The same as ``-m torchtitan.train``, plus recipe files (``@FILE``), a CPU where 
 accelerator, and errors as one message instead of a traceback.
 """
 
+import json
 import logging
+import os
 import sys
+import time
+from pathlib import Path
 
 from pp_precompile.contract.errors import PrecompileError
 from pp_precompile.contract.recipe import expand
@@ -30,9 +34,26 @@ def main(argv: list[str] | None = None) -> int:
         # One write: the ranks of a node share one pipe, and a message must not be torn.
         sys.stderr.write(f"{refusal}\n")
         sys.stderr.flush()
+        _tell_launcher(refusal)
         _wait_for_the_others()
         return refusal.exit_code
     return 0
+
+
+def _tell_launcher(refusal: PrecompileError) -> None:
+    """Give torchrun's closing report the message in place of a traceback.
+
+    torchrun reads each rank's failure from a file; torchtitan has written a traceback there.
+    """
+    file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not file:
+        return
+    extra = {"py_callstack": str(refusal), "timestamp": str(int(time.time()))}
+    content = {"message": {"message": str(refusal), "extraInfo": extra}}
+    try:
+        Path(file).write_text(json.dumps(content), encoding="utf-8")
+    except OSError:
+        logging.getLogger(__name__).debug("cannot write %s", file, exc_info=True)
 
 
 def _wait_for_the_others() -> None:

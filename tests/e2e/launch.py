@@ -39,6 +39,13 @@ class Result:
         assert rank in self.ranks, self.output[-6000:]
         return self.ranks[rank]
 
+    @property
+    def own_output(self) -> str:
+        """The output up to torchrun's own report, which repeats the first failure."""
+        lines = self.output.splitlines()
+        end = next((i for i, line in enumerate(lines) if "failed (exitcode" in line), len(lines))
+        return "\n".join(lines[:end])
+
     def compiler_counts(self, rank: int) -> dict[str, set[str]]:
         """Return what dynamo, AOTAutograd and Inductor counted beyond loading."""
         counted = {

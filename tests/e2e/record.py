@@ -2,8 +2,9 @@
 
 Started by torchrun in place of ``pp_precompile.train``. Each rank writes ``rank_N.json`` into the
 folder ``$RECORD``: losses and gradient norms bit for bit, every counter of dynamo, AOTAutograd and
-Inductor, our own counters, and every command that was started. ``$RECORD_GRADIENTS`` also saves the
-first step's gradients and the parameters before it, by name.
+Inductor, our own counters, and the name of every program that was started. ``$RECORD_GRADIENTS`` also saves the
+first step's gradients and the parameters before it, by name. ``$FAULT`` (``kind:rank``) makes one
+rank meet a fault; see :mod:`tests.e2e.faults`.
 """
 
 import dataclasses
@@ -20,7 +21,7 @@ record: dict[str, Any] = {"losses": [], "grad_norms": [], "commands": []}
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:
     if event in {"subprocess.Popen", "os.system", "os.posix_spawn", "os.exec"}:
-        record["commands"].append(str(args[:2]))
+        record["commands"].append(os.path.basename(str(args[0])))
 
 
 sys.addaudithook(_audit)
@@ -86,6 +87,10 @@ def main() -> int:
     if os.environ.get("RECORD_GRADIENTS"):
         FOLDER.mkdir(parents=True, exist_ok=True)
         _record_gradients()
+    if os.environ.get("FAULT"):
+        from tests.e2e.faults import inject
+
+        inject(os.environ["FAULT"])
     from pp_precompile.train import main as train
 
     code = train()

@@ -24,19 +24,15 @@ def test_strict_without_a_build_stops_every_rank_and_compiles_nothing(
     job = arguments(4, built, *STRICT, "--training.seq_len", "128")
     result = launch.train(job, launch.environment(cache), tmp_path, ranks=4)
     assert result.code != 0
-    assert len(_errors(result, "PPC101")) == 4
+    assert result.own_output.count("\nPPC101: ") == 4
     # The nearest build is named with what differs.
     assert "training.seq_len: 256 there, 128 here" in result.output
     assert [result.rank(rank)["code"] for rank in range(4)] == [1, 1, 1, 1]
     assert all(result.rank(rank)["ours"]["compiled"] == 0 for rank in range(4))
-    assert "Traceback" not in "".join(_own_output(result))
-
-
-def _own_output(result: launch.Result) -> list[str]:
-    """Return the lines before torchrun's own report, which has a traceback of torchrun."""
-    lines = result.output.splitlines()
-    end = next((i for i, line in enumerate(lines) if "failed (exitcode" in line), len(lines))
-    return lines[:end]
+    assert "Traceback" not in result.own_output
+    report = result.output[result.output.index("Root Cause (first observed failure)") :]
+    assert "PPC101" in report
+    assert "Traceback" not in report
 
 
 def test_a_damaged_program_is_refused_by_strict_and_rebuilt_by_auto(

@@ -1,0 +1,79 @@
+"""Faults that one rank meets while the others do not."""
+
+import dataclasses
+import os
+import time
+from typing import Any
+
+import msgspec
+
+SLOW_SECONDS = 12.0
+
+
+def inject(fault: str) -> None:
+    """Make this process meet ``kind:rank``'s fault, if it is that rank."""
+    kind, _, rank = fault.partition(":")
+    if os.environ["RANK"] == rank:
+        _KINDS[kind]()
+
+
+def _other_cpu() -> None:
+    """This rank's host has a CPU without the widest vectors."""
+    from pp_precompile.titan import job
+
+    real = job.cpu_device()
+    narrow = msgspec.structs.replace(real, capability="sse2", features=("sse2",))
+    job.cpu_device = lambda: narrow
+
+
+def _load_fails() -> None:
+    from pp_precompile.stage import private_torch
+
+    def fails(_: Any) -> Any:
+        raise OSError("the file system went away")
+
+    private_torch.load_artifact = fails
+
+
+def _compile_fails() -> None:
+    from pp_precompile.stage import private_torch
+
+    def fails(_: Any) -> Any:
+        raise OSError("no space for the compiler")
+
+    private_torch.compile_artifact = fails
+
+
+def _compile_is_slow() -> None:
+    from pp_precompile.stage import private_torch
+
+    real = private_torch.compile_artifact
+
+    def slow(graph: Any) -> bytes:
+        time.sleep(SLOW_SECONDS)
+        return real(graph)
+
+    private_torch.compile_artifact = slow
+
+
+def _other_arguments() -> None:
+    """This rank was started with another sequence length."""
+    from pp_precompile.titan import trainer
+
+    real = trainer.PrecompiledStages._describe
+
+    def describe(self: Any, model: Any, *args: Any) -> Any:
+        training = dataclasses.replace(self._config.training, seq_len=128)
+        self._config = dataclasses.replace(self._config, training=training)
+        return real(self, model, *args)
+
+    trainer.PrecompiledStages._describe = describe
+
+
+_KINDS = {
+    "other_cpu": _other_cpu,
+    "load_fails": _load_fails,
+    "compile_fails": _compile_fails,
+    "compile_is_slow": _compile_is_slow,
+    "other_arguments": _other_arguments,
+}
