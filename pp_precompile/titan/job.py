@@ -26,6 +26,7 @@ from pp_precompile.titan.factors import job_factors, program_factors
 from pp_precompile.titan.inputs import StageInputs
 from pp_precompile.titan.schedule import schedule_table
 from pp_precompile.titan.split import Split, stage_split
+from pp_precompile.titan.supported import check_device
 
 _MESH_DIMS = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 """torchtitan's mesh dimensions, outermost first."""
@@ -148,6 +149,7 @@ def describe_job(config: Any, *, model: nn.Module, parallel_dims: Any, device: t
     Raises:
         PrecompileError: PPC002 to PPC005 for a configuration that cannot work.
     """
+    check_device(device)
     parallelism = config.parallelism
     split = stage_split(parallel_dims, parallelism, config.model_spec.model)
     pp_mesh = parallel_dims.get_optional_mesh("pp")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.models.common.attention import FlexAttention, VarlenAttention
 
@@ -22,6 +23,24 @@ def check_supported(config: Any) -> None:
             expected=expected,
             found=found,
             hint="change it, or train without --compile.precompile",
+        )
+
+
+def check_device(device: torch.device) -> None:
+    """Refuse a device other than the first that this process sees.
+
+    Inductor's generated code names the device by its index, and builds are made on the first one.
+
+    Raises:
+        UsageError: PPC002.
+    """
+    if device.index:
+        raise UsageError(
+            "PPC002",
+            "stage programs run on the first device that a process sees",
+            expected="one visible device for each rank",
+            found=str(device),
+            hint="start torchrun with --virtual-local-rank",
         )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 
 from pp_precompile.contract.errors import CompileError, UsageError
 from pp_precompile.models import llama3
@@ -13,7 +14,7 @@ from pp_precompile.titan.inputs import StageInputs
 from pp_precompile.titan.job import Job
 from pp_precompile.titan.offline import offline_job
 from pp_precompile.titan.schedule import check_microbatches
-from pp_precompile.titan.supported import check_supported
+from pp_precompile.titan.supported import check_device, check_supported
 from pp_precompile.titan.trainer import PrecompileTrainer
 
 
@@ -177,6 +178,14 @@ def test_what_is_not_supported_is_refused_by_name(field: str) -> None:
         check_supported(config)
     assert raised.value.code == "PPC002"
     assert field in str(raised.value)
+
+
+def test_programs_run_on_the_first_visible_device_only() -> None:
+    check_device(torch.device("cpu"))
+    check_device(torch.device("cuda", 0))
+    with pytest.raises(UsageError, match="--virtual-local-rank") as raised:
+        check_device(torch.device("cuda", 3))
+    assert raised.value.code == "PPC002"
 
 
 def test_an_unknown_torchtitan_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
