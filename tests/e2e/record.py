@@ -2,9 +2,9 @@
 
 Started by torchrun in place of ``pp_precompile.train``. Each rank writes ``rank_N.json`` into the
 folder ``$RECORD``: losses and gradient norms bit for bit, every counter of dynamo, AOTAutograd and
-Inductor, our own counters, and the name of every program that was started. ``$RECORD_GRADIENTS`` also saves the
-first step's gradients and the parameters before it, by name. ``$FAULT`` (``kind:rank``) makes one
-rank meet a fault; see :mod:`tests.e2e.faults`.
+Inductor, our own counters, and the name of every program that was started.
+``$RECORD_GRADIENTS`` also saves the first step's gradients and the parameters before it, by name.
+``$FAULT`` (``kind:rank``) makes one rank meet a fault; see :mod:`tests.e2e.faults`.
 """
 
 import dataclasses
