@@ -26,9 +26,7 @@ class Binding:
         Raises:
             StaleBuildError: PPC103 naming the first parameter or buffer that differs.
         """
-        parameters, buffers = describe_state(module)
-        _compare("parameter", record.parameters, parameters, record.index)
-        _compare("buffer", record.buffers, buffers, record.index)
+        check_module(module, record)
         self.parameters: dict[str, nn.Parameter] = dict(
             module.named_parameters(remove_duplicate=False)
         )
@@ -49,6 +47,19 @@ class Binding:
             return lambda _: local_tensor(buffer)
         position = argument_names.index(value.name)
         return lambda arguments: arguments[position]
+
+
+def check_module(module: nn.Module, record: StageRecord, *, device: str | None = None) -> None:
+    """Compare every parameter and buffer of ``module`` with the stage's record.
+
+    ``device`` stands for the device type of a module that is still on meta.
+
+    Raises:
+        StaleBuildError: PPC103 naming the first one that differs.
+    """
+    parameters, buffers = describe_state(module, device=device)
+    _compare("parameter", record.parameters, parameters, record.index)
+    _compare("buffer", record.buffers, buffers, record.index)
 
 
 def accumulate(parameter: nn.Parameter, gradient: torch.Tensor) -> None:

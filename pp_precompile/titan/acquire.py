@@ -23,6 +23,7 @@ from pp_precompile.contract.stage import StageRecord
 from pp_precompile.graph.check import check_build
 from pp_precompile.graph.refuse import refuse
 from pp_precompile.runtime.agreement import Agreement
+from pp_precompile.runtime.binding import check_module
 from pp_precompile.runtime.loader import LoadedStage, load_stage
 from pp_precompile.runtime.sinks import MemorySink, StoreSink
 from pp_precompile.stage.portable import register_logical_groups
@@ -75,7 +76,7 @@ def acquire(
         register_logical_groups(job.meshes())
         store, writable = _open(location, policy)
         with sl.log_trace_span("precompile_validate"):
-            manifest, miss = _look_up(job, store, location, set(modules))
+            manifest, miss = _look_up(job, store, location, modules)
         requests = exchange(job, agreement, miss, writable=writable)
         misses = {rank: r.miss for rank, r in enumerate(requests) if r.miss}
         if misses and policy == "strict":
@@ -137,20 +138,23 @@ def _read_only(location: Path) -> Store | None:
 
 
 def _look_up(
-    job: Job, store: Store | None, location: Path, stages: set[int]
+    job: Job, store: Store | None, location: Path, modules: Mapping[int, nn.Module]
 ) -> tuple[Manifest | None, str]:
     """Return the fitting build and an empty text, or None and why there is none.
 
-    Everything that this rank will load is read and verified here, before ranks agree.
+    Everything that this rank will load is read and verified here, before ranks agree, and its
+    modules are compared with what the stages were compiled for.
     """
     if store is None:
         return None, f"there is no store at {location}"
     try:
         manifest = store.builds.read(job.build_id)
         findings = check_build(
-            manifest, host=job.environment, read_blob=store.blobs.get, stages=stages
+            manifest, host=job.environment, read_blob=store.blobs.get, stages=set(modules)
         )
         refuse(findings, f"build {job.build_id[:12]}")
+        for index, module in modules.items():
+            check_module(module, manifest.stages[index], device=job.device.type)
     except (MissingBuildError, StaleBuildError, StoreError) as error:
         return None, str(error)
     return manifest, ""
