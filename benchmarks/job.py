@@ -63,8 +63,8 @@ def warm(job: Job, folder: Path, store: Path) -> Outcome:
 
 
 def eager(job: Job, folder: Path, store: Path) -> Outcome:
-    """Train on a fresh host through torchtitan's own pipeline, compiling nothing."""
-    return launch.train(job.eager(), building_host(folder / "host"), folder, ranks=job.degree)
+    """Train through torchtitan's own pipeline, which compiles nothing, on a host like a warm one."""
+    return launch.train(job.eager(), bare_host(folder / "host"), folder, ranks=job.degree)
 
 
 WAYS: dict[str, Callable[[Job, Path, Path], Outcome]] = {COLD: cold, WARM: warm, EAGER: eager}
