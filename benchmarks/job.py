@@ -63,7 +63,7 @@ def warm(job: Job, folder: Path, store: Path) -> Outcome:
 
 
 def eager(job: Job, folder: Path, store: Path) -> Outcome:
-    """Train through torchtitan's own pipeline, which compiles nothing, on a host like a warm one."""
+    """Train through torchtitan's own pipeline, compiling nothing, on a host like a warm one."""
     return launch.train(job.eager(), bare_host(folder / "host"), folder, ranks=job.degree)
 
 

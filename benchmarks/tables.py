@@ -15,6 +15,7 @@ def phase_table(phases: Mapping[str, Mapping[str, Spread]]) -> Table:
     table = Table("phase (seconds)", *phases, box=box.SIMPLE_HEAD)
     for name, title in PHASES.items():
         table.add_row(title, *(spreads[name].text() for spreads in phases.values()))
+    table.columns[0].no_wrap = True
     return _numbers_right(table)
 
 
