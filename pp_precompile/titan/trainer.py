@@ -107,6 +107,7 @@ class PrecompiledStages:
         private_titan.check_version()
         check_supported(config)
         self._config = config
+        self._given: Any = None
         self._forwards: list[tuple[nn.Module, StageForward]] = []
         self._loss: StoredLoss | None = None
         self._acquired: Acquired | None = None
@@ -121,7 +122,19 @@ class PrecompiledStages:
             config.model_spec, parallelize_fn=self._parallelize, pipelining_fn=self._pipeline
         )
         compile_config = dataclasses.replace(config.compile, enable=False)
-        return dataclasses.replace(config, model_spec=spec, compile=compile_config)
+        self._given = dataclasses.replace(config, model_spec=spec, compile=compile_config)
+        return self._given
+
+    def job_config(self) -> Any:
+        """Return the configuration that the model was built from, for the job's key.
+
+        torchtitan applies its overrides to what :meth:`trainer_config` gave it, so that is where
+        they are found; the model's own functions and the compile section are put back.
+        """
+        ours, spec = self._config, self._config.model_spec
+        functions = {"parallelize_fn": spec.parallelize_fn, "pipelining_fn": spec.pipelining_fn}
+        given = dataclasses.replace(self._given.model_spec, **functions)
+        return dataclasses.replace(self._given, model_spec=given, compile=ours.compile)
 
     def _parallelize(self, model: nn.Module, **arguments: Any) -> nn.Module:
         """Stand in for the model's parallelize function: a pipeline of one stage."""
@@ -129,7 +142,7 @@ class PrecompiledStages:
         job = self._describe(model, arguments["parallel_dims"], device)
         module = parallel_stage(job, model, 0, arguments)
         acquired = self._acquire(job, {0: module})
-        loss_fn = self._config.loss.build(compile_config=None)
+        loss_fn = job.config.loss.build(compile_config=None)
         self._install({0: module}, acquired, loss_fn)
         return module
 
@@ -159,7 +172,9 @@ class PrecompiledStages:
         return schedule, list(modules.values()), is_first, is_last
 
     def _describe(self, model: nn.Module, parallel_dims: Any, device: torch.device) -> Job:
-        return describe_job(self._config, model=model, parallel_dims=parallel_dims, device=device)
+        return describe_job(
+            self.job_config(), model=model, parallel_dims=parallel_dims, device=device
+        )
 
     def _acquire(self, job: Job, modules: dict[int, nn.Module]) -> Acquired:
         compile_config = self._config.compile

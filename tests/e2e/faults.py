@@ -60,14 +60,14 @@ def _other_arguments() -> None:
     """This rank was started with another sequence length."""
     from pp_precompile.titan import trainer
 
-    real = trainer.PrecompiledStages._describe
+    real = trainer.PrecompiledStages.job_config
 
-    def describe(self: Any, model: Any, *args: Any) -> Any:
-        training = dataclasses.replace(self._config.training, seq_len=128)
-        self._config = dataclasses.replace(self._config, training=training)
-        return real(self, model, *args)
+    def job_config(self: Any) -> Any:
+        config = real(self)
+        training = dataclasses.replace(config.training, seq_len=128)
+        return dataclasses.replace(config, training=training)
 
-    trainer.PrecompiledStages._describe = describe
+    trainer.PrecompiledStages.job_config = job_config
 
 
 _KINDS = {
