@@ -51,7 +51,8 @@ def main() -> int:
         console.print(
             f"\nThe losses are equal bit for bit. Getting the stages ready took {faster:.0f} times "
             f"as long cold as warm.\nThe store is in {store.relative_to(ROOT)}, the output of each "
-            f"command beside it.",
+            f"command beside it. To look inside:\n"
+            f"    .venv/bin/pp-precompile validate {store.relative_to(ROOT)}",
             soft_wrap=True,
         )
     return 1 if problems else 0
