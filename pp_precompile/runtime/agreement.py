@@ -19,8 +19,6 @@ from pp_precompile.contract.errors import AgreementError, PrecompileError, Where
 logger = logging.getLogger(__name__)
 
 PREFIX = "pp_precompile"
-_ABORT = f"{PREFIX}/abort"
-_SEEN = f"{PREFIX}/abort/seen"
 
 
 class KeyValueStore(Protocol):
@@ -54,6 +52,7 @@ class Agreement:
         rank: int,
         world_size: int,
         *,
+        name: str = "start",
         poll_seconds: float = 0.02,
         report_seconds: float = 15.0,
         linger_seconds: float = 5.0,
@@ -64,6 +63,8 @@ class Agreement:
             store: shared by all ranks of this job and this start of it.
             rank: this rank.
             world_size: number of ranks.
+            name: tells this agreement from others in the same store, such as that of a trainer
+                which this process made before.
             poll_seconds: time between two looks at the store.
             report_seconds: how often a waiting rank says whom it waits for.
             linger_seconds: how long a failing rank stays until the others have seen why.
@@ -71,6 +72,9 @@ class Agreement:
         self._store = store
         self._rank = rank
         self._world_size = world_size
+        self._prefix = f"{PREFIX}/{name}"
+        self._abort = f"{self._prefix}/abort"
+        self._seen = f"{self._prefix}/abort/seen"
         self._poll = poll_seconds
         self._report = report_seconds
         self._linger = linger_seconds
@@ -89,7 +93,7 @@ class Agreement:
         Raises:
             AgreementError: PPC401 if another rank failed, PPC402 after ``timeout`` seconds.
         """
-        prefix = f"{PREFIX}/{name}"
+        prefix = f"{self._prefix}/{name}"
         self._store.set(f"{prefix}/{self._rank}", data)
         if self._rank == 0:
             keys = [f"{prefix}/{rank}" for rank in range(self._world_size)]
@@ -105,7 +109,7 @@ class Agreement:
         Raises:
             AgreementError: PPC401 if another rank failed, PPC402 after ``timeout`` seconds.
         """
-        key = f"{PREFIX}/{name}"
+        key = f"{self._prefix}/{name}"
         if self._rank == 0:
             self._store.set(key, make())
         self._wait(name, [key], timeout)
@@ -128,9 +132,11 @@ class Agreement:
         Raises:
             AgreementError: PPC401 with that rank's reason.
         """
-        if self._store.check([_ABORT]):
-            self._store.add(_SEEN, 1)
-            failure = encoding.decode(self._store.get(_ABORT), _Failure, what="a rank's failure")
+        if self._store.check([self._abort]):
+            self._store.add(self._seen, 1)
+            failure = encoding.decode(
+                self._store.get(self._abort), _Failure, what="a rank's failure"
+            )
             raise AgreementError(
                 "PPC401",
                 f"rank {failure.rank} failed, so this rank stops too",
@@ -144,11 +150,11 @@ class Agreement:
         text = str(error) if code else f"{type(error).__name__}: {error}"
         failure = _Failure(rank=self._rank, code=code, text=text[:4000])
         with contextlib.suppress(RuntimeError):  # the store may be what failed
-            if self._store.check([_ABORT]):
+            if self._store.check([self._abort]):
                 return
-            self._store.set(_ABORT, encoding.encode(failure))
+            self._store.set(self._abort, encoding.encode(failure))
             end = time.monotonic() + self._linger
-            while self._store.add(_SEEN, 0) < self._world_size - 1 and time.monotonic() < end:
+            while self._store.add(self._seen, 0) < self._world_size - 1 and time.monotonic() < end:
                 time.sleep(self._poll)
 
     def _wait(self, name: str, keys: Sequence[str], timeout: float) -> None:

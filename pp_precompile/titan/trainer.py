@@ -1,6 +1,7 @@
 """torchtitan's trainer with precompiled stages; without the flag it is graph_trainer's trainer."""
 
 import dataclasses
+import itertools
 import logging
 import time
 from dataclasses import dataclass, field
@@ -30,6 +31,9 @@ from pp_precompile.titan.stages import parallel_stage, pipeline_schedule, pipeli
 from pp_precompile.titan.supported import check_supported
 
 logger = logging.getLogger(__name__)
+
+_trainers = itertools.count()
+"""Numbers the trainers of this process, the same on every rank."""
 
 
 class PrecompileTrainer(GraphTrainer):
@@ -187,7 +191,10 @@ class PrecompiledStages:
             ),
             policy=compile_config.precompile_policy,
             agreement=Agreement(
-                private_torch.default_store(), world.get_rank(), world.get_world_size()
+                private_torch.default_store(),
+                world.get_rank(),
+                world.get_world_size(),
+                name=f"trainer{next(_trainers)}",
             ),
         )
         _log(acquired)

@@ -1,17 +1,18 @@
 """Start ranks and commands as processes of their own, with a hard end."""
 
-import contextlib
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from benchmarks.process import MARK, kill_marked
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 240
@@ -70,10 +71,11 @@ class Result:
 
 
 def run(command: Sequence[str], environment: dict[str, str], *, timeout: int = TIMEOUT) -> Result:
-    """Run ``command`` in a session of its own; kill the whole session when it is over or late."""
+    """Run ``command``; kill all that it started when it is over or late."""
+    mark = uuid.uuid4().hex
     process = subprocess.Popen(
         command,
-        env=environment,
+        env=environment | {MARK: mark},
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -84,17 +86,12 @@ def run(command: Sequence[str], environment: dict[str, str], *, timeout: int = T
     try:
         output, _ = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired as error:
-        _kill(process)
+        kill_marked(mark, process.pid)
         output, _ = process.communicate()
         raise AssertionError(f"no end after {timeout} s:\n{output[-6000:]}") from error
     finally:
-        _kill(process)
+        kill_marked(mark, process.pid)
     return Result(process.returncode, output, {})
-
-
-def _kill(process: "subprocess.Popen[str]") -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
 
 
 def environment(cache: Path, **extra: str) -> dict[str, str]:

@@ -48,6 +48,17 @@ def test_rounds_do_not_mix() -> None:
     assert _run(2, body) == [[[b"a0", b"a1"], [b"b0", b"b1"]]] * 2
 
 
+def test_agreements_of_other_names_do_not_mix() -> None:
+    store = dist.HashStore()
+    first, second = (Agreement(store, 0, 1, name=name) for name in ("trainer0", "trainer1"))
+    assert first.all_gather("x", b"old", timeout=5) == [b"old"]
+    with pytest.raises(ZeroDivisionError), first.guard():
+        raise ZeroDivisionError
+    assert second.all_gather("x", b"new", timeout=5) == [b"new"]
+    with pytest.raises(AgreementError):
+        first.check()
+
+
 def test_broadcast_runs_on_rank_0_only() -> None:
     ran: list[int] = []
 
