@@ -4,6 +4,7 @@ Checked with torch 2.14.1 and 2.15.0. Each function states what it relies on; if
 :func:`check_version` or the import in the function says so instead of failing somewhere deep.
 """
 
+import collections
 import contextlib
 import dataclasses
 import importlib.machinery
@@ -125,6 +126,8 @@ def _serialize(artifact: Any) -> bytes:
         setattr(entry.compiled_fw.result, text, "")
     for text in ("inductor_provenance_mapping_str", "inductor_provenance_stack_traces_str"):
         setattr(entry.compiled_fw.result, text, None)
+    # What compiling counted; loading would count it again, and look like a compilation.
+    entry.compiled_fw.result.counter_deltas = collections.Counter()
     kernels = {i: _serialize_triton_kernel(k) for i, k in kernel_side_table.id_to_kernel.items()}
     return _canonical_pickle((entry, kernels, dict(kernel_side_table.constant_args)))
 

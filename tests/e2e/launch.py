@@ -22,9 +22,8 @@ _KEPT = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "TMPDIR",
 COMPILERS = ("g++", "gcc", "c++", "cc", "clang", "clang++", "strip", "ld", "as")
 
 
-_COUNTED_BY_LOADING = {"inductor": {"extern_calls", "fxgraph_lookup_write_file"}}
-"""What Inductor counts when it only loads: calls that a loaded program will make, and the Python
-wrapper written to the cache folder."""
+_COUNTED_BY_LOADING = {"inductor": {"fxgraph_lookup_write_file"}}
+"""What Inductor counts when it only loads: the Python wrapper written to the cache folder."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Other jobs through the same code: no pipeline, FSDP in it, chunked loss, validation."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,11 +70,8 @@ def test_chunked_loss_and_validation(cache: Path, tmp_path: Path) -> None:
 
 def _validation_losses(result: launch.Result) -> list[float]:
     """Return the validation losses that the last stage's rank logged."""
-    found = [
-        float(line.split("loss:")[1].split()[0].strip("\x1b[0123456789m"))
-        for line in result.output.splitlines()
-        if "validate step:" in line
-    ]
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", result.output)
+    found = [float(text) for text in re.findall(r"validate step:.*?loss:\s*(-?[\d.]+)", plain)]
     kept = [loss for loss in found if loss > 0]
     assert kept, result.output[-4000:]
     return kept
