@@ -12,10 +12,11 @@ from tests.e2e.conftest import arguments
 
 pytestmark = pytest.mark.torchrun
 
-RELATIVE = 2e-6
+RELATIVE = 5e-6
 """Largest difference allowed between a gradient and the reference's, relative to the largest entry
-of that gradient. float32 has 6e-8; sums over 2,048 tokens and 6 layers in another order, fused by
-Inductor, differ by up to 7e-7 (measured; see the closing figures in README.md)."""
+of that gradient. float32 rounds at 6e-8; fused kernels sum over 2,048 tokens and 6 layers in
+another order than eager ones. Measured: 1.6e-6 without a pipeline (one batch of 8 sequences), 4e-7
+with one (8 microbatches of 1, added up)."""
 
 
 def _gradients(folder: Path, ranks: int) -> dict[str, torch.Tensor]:
