@@ -77,7 +77,8 @@ def acquire(
         store, writable = _open(location, policy)
         with sl.log_trace_span("precompile_validate"):
             manifest, miss = _look_up(job, store, location, modules)
-        requests = exchange(job, agreement, miss, writable=writable)
+        with sl.log_trace_span("precompile_wait"):
+            requests = exchange(job, agreement, miss, writable=writable)
         misses = {rank: r.miss for rank, r in enumerate(requests) if r.miss}
         if misses and policy == "strict":
             raise refusal(job, misses, store)
@@ -98,7 +99,8 @@ def acquire(
         built = time.perf_counter()
         with sl.log_trace_span("precompile_load"):
             stages = {i: load_stage(manifest.stages[i], sink.read) for i in modules}
-        agreement.all_gather("loaded", b"", timeout=EXCHANGE_SECONDS)
+        with sl.log_trace_span("precompile_wait"):
+            agreement.all_gather("loaded", b"", timeout=EXCHANGE_SECONDS)
     return Acquired(
         stages=stages,
         manifest=manifest,

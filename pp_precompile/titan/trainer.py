@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torchtitan.distributed.pipeline_parallel import pipeline_llm
 from torchtitan.experiments.graph_trainer.trainer import GraphTrainer
+from torchtitan.observability import structured_logger as sl
 from torchtitan.tools import utils
 from torchtitan.trainer import Trainer
 
@@ -241,6 +242,16 @@ def _with_eager_pipeline(config: Any) -> Any:
 
 
 def _log(acquired: Acquired) -> None:
+    """Say in one line, and in torchtitan's structured log, what was loaded or compiled."""
+    sl.log_trace_scalar(
+        {
+            "precompile_hits": int(not acquired.compiled),
+            "precompile_misses": int(acquired.compiled),
+            "precompile_programs_loaded": counters.loaded,
+            "precompile_programs_compiled": counters.compiled,
+            "precompile_bytes_loaded": counters.bytes_loaded,
+        }
+    )
     how = "compiled and loaded" if acquired.compiled else "loaded"
     logger.info(
         "precompile: %s build %s, stages %s: %d programs, %.2f MiB; agree %.2f s, build %.2f s, "

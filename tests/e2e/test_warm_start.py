@@ -36,8 +36,13 @@ def test_on_the_fly_compiles_each_distinct_program_once(
 
 
 @pytest.fixture(scope="module")
-def warm(built: Path, tmp_path_factory: pytest.TempPathFactory) -> launch.Result:
-    folder = tmp_path_factory.mktemp("warm")
+def warm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("warm")
+
+
+@pytest.fixture(scope="module")
+def warm(built: Path, warm_folder: Path) -> launch.Result:
+    folder = warm_folder
     environment = launch.fresh_host(folder / "host")
     job = arguments(4, built, *STRICT)
     result = launch.train(job, environment, folder / "run", ranks=4)
@@ -65,6 +70,20 @@ def test_warm_compiles_nothing(warm: launch.Result, trained: tuple[launch.Result
     # The same counters do count when something is compiled.
     assert "strip" in trained[0].rank(0)["commands"]
     assert trained[0].compiler_counts(0) != {}
+
+
+def test_spans_and_counters_are_in_torchtitans_structured_log(
+    warm: launch.Result, warm_folder: Path
+) -> None:
+    logs = sorted((warm_folder / "run" / "dump" / "structured_logs").glob("*.jsonl"))
+    assert len(logs) == 4
+    for log in logs:
+        text = log.read_text()
+        for span in ("acquire", "validate", "wait", "load"):
+            assert f"precompile_{span}_start" in text
+        for counter in ("hits", "misses", "programs_loaded", "bytes_loaded"):
+            assert f"precompile_{counter}" in text
+        assert "precompile_build_start" not in text
 
 
 def test_stores_hold_nothing_of_host_rank_or_path(built: Path, cache: Path) -> None:
