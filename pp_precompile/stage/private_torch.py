@@ -1,7 +1,8 @@
 """Every private part of torch that compiling and loading stage programs needs, in one place.
 
-Checked with torch 2.14.1 and 2.15.0. Each function states what it relies on; if torch moved it,
-:func:`check_version` or the import in the function says so instead of failing somewhere deep.
+Checked with torch 2.14.1; 2.15 is admitted and has not been run yet. Each function states what it
+relies on; if torch moved it, :func:`check_version` or the import in the function says so instead of
+failing somewhere deep.
 """
 
 import collections
@@ -22,25 +23,25 @@ from torch import fx, nn
 
 from pp_precompile.contract.errors import PrecompileError
 
-CHECKED = ("2.14", "2.15")
-"""The torch versions (major.minor) that this module was checked with."""
+ADMITTED = ("2.14", "2.15")
+"""The torch versions (major.minor) that may run."""
 
 BoxedCallable = Callable[[list[Any]], Sequence[Any]]
 """A compiled program: takes a list of inputs, empties it, returns the outputs."""
 
 
 def check_version() -> None:
-    """Refuse a torch that this module was not checked with.
+    """Refuse a torch that this module does not know.
 
     Raises:
         PrecompileError: PPC006.
     """
     version = ".".join(torch.__version__.split(".")[:2])
-    if version not in CHECKED:
+    if version not in ADMITTED:
         raise PrecompileError(
             "PPC006",
             "this torch was not checked with pp_precompile",
-            expected=f"torch {' or '.join(CHECKED)}",
+            expected=f"torch {' or '.join(ADMITTED)}",
             found=f"torch {torch.__version__}",
             hint="install a supported torch, or a newer pp_precompile",
         )
