@@ -1,13 +1,8 @@
 """Where freshly compiled programs go, and where programs are read from."""
 
-import logging
-
 from pp_precompile.contract.digest import Digest, digest_bytes
-from pp_precompile.contract.errors import StoreError
 from pp_precompile.contract.program import BlobRef, ProgramEntry
 from pp_precompile.store.store import Store
-
-logger = logging.getLogger(__name__)
 
 
 class StoreSink:
@@ -19,15 +14,7 @@ class StoreSink:
 
     def find(self, key: Digest) -> ProgramEntry | None:
         """Return the entry of a program whose bytes are there and whole, or None."""
-        entry = self._store.programs.find(key)
-        if entry is None:
-            return None
-        try:
-            self._store.blobs.get(entry.blob)
-        except StoreError as error:
-            logger.warning("compiling a damaged program again: %s", error)
-            return None
-        return entry
+        return self._store.programs.find(key)
 
     def add(self, key: Digest, data: bytes, kernels: int) -> ProgramEntry:
         """Write a program, its bytes before the entry that points to them.

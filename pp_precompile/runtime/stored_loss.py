@@ -6,10 +6,13 @@ from typing import Any
 import torch
 
 from pp_precompile.contract.errors import LoadError, Where
-from pp_precompile.runtime.binding import accumulate
+from pp_precompile.runtime.binding import Getter, accumulate
 from pp_precompile.runtime.loader import LoadedStage
 from pp_precompile.runtime.stage_forward import StageForward
 from pp_precompile.stage.private_torch import BoxedCallable
+
+_ARGUMENTS = ("0", "1", "2")
+"""Prediction, labels and number of tokens, as the program's inputs name them."""
 
 
 class StoredLoss:
@@ -41,6 +44,8 @@ class StoredLoss:
         self._values = stage.record.programs["loss"]
         self._forward = forward
         self._eager = eager
+        # Made at the first call: the parameters are bound after this object is made.
+        self._getters: list[Getter] | None = None
 
     def use_eager(self, eager: Callable[..., Any]) -> None:
         """Take the trainer's own loss for validation (it knows the live head, if it needs one)."""
@@ -67,10 +72,11 @@ class StoredLoss:
         self, arguments: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor, list[tuple[str, torch.Tensor]]]:
         """Return the loss, the gradient of the prediction, and gradients of parameters."""
-        names = ["0", "1", "2"]
-        getters = self._forward._binding.getters(self._values.inputs, names)
+        if self._getters is None:
+            binding = self._forward._binding
+            self._getters = binding.getters(self._values.inputs, _ARGUMENTS)
         with torch.no_grad():
-            results = self._program([get(arguments) for get in getters])
+            results = self._program([get(arguments) for get in self._getters])
         named = list(zip(self._values.outputs, results, strict=True))
         loss = next(r for v, r in named if v.kind == "output")
         gradient = next(r for v, r in named if v.kind == "argument_gradient")

@@ -91,9 +91,8 @@ def _name_values(
     """Name every input and output, drop what is no data, and use logical group names."""
     naming = _Naming(names, positional)
     aliases = _aliases(forward, naming)
-    forward_outputs = _outputs(forward, lambda desc: naming.output(desc), aliases)
+    forward_outputs = _outputs(forward, naming.output, aliases)
     saved = [v.name for v in forward_outputs if v.kind == "saved"]
-    has_backward = any(v.kind.endswith("_gradient") for v in _outputs(backward, naming.gradient))
     backward_outputs = _outputs(backward, naming.gradient)
     for graph in (forward, backward):
         _keep_data_outputs(graph)
@@ -104,7 +103,7 @@ def _name_values(
     return TracedModule(
         forward=TracedProgram(graph=forward, inputs=forward_inputs, outputs=forward_outputs),
         backward=TracedProgram(graph=backward, inputs=backward_inputs, outputs=backward_outputs)
-        if has_backward
+        if backward_outputs
         else None,
         outputs=tuple(v.tensor for v in forward_outputs if v.kind == "output" and v.tensor),
     )
