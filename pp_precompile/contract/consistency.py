@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.key import build_id
 from pp_precompile.contract.program import ROLES, ProgramRecord
-from pp_precompile.contract.schedule import Action
+from pp_precompile.contract.schedule import parse_actions
 from pp_precompile.contract.stage import StageRecord
 from pp_precompile.contract.tensor import ITEM_BYTES, TensorSpec
 
@@ -70,7 +70,7 @@ def _schedule(manifest: "Manifest") -> Iterator[str]:
     for rank, actions in enumerate(schedule.actions):
         for position, text in enumerate(actions):
             try:
-                Action.parse(text)
+                parse_actions(text)
             except ValueError as error:
                 yield f"pipeline rank {rank}, action {position}: {error}"
 

@@ -13,24 +13,54 @@ from pp_precompile.contract.encoding import MAX_BYTES
 from pp_precompile.contract.integers import Natural
 from pp_precompile.contract.tensor import TensorSpec
 
-Role = Literal["forward", "backward", "loss"]
+Role = Literal[
+    "unshard",
+    "forward",
+    "loss",
+    "backward",
+    "backward_input",
+    "backward_weight",
+    "reduce_grad",
+]
 
-ROLES: tuple[Role, ...] = ("forward", "backward", "loss")
-"""The roles in the order of use. ``loss`` returns the loss and its gradients at once."""
+ROLES: tuple[Role, ...] = (
+    "unshard",
+    "forward",
+    "loss",
+    "backward",
+    "backward_input",
+    "backward_weight",
+    "reduce_grad",
+)
+"""The roles in the order of use.
+
+``unshard`` gathers a stage's parameters once a step and ``reduce_grad`` reduces their gradients once
+a step, where forward and backward do not do it for each microbatch. ``loss`` returns the loss and
+its gradients at once. ``backward_input`` and ``backward_weight`` are ``backward`` in two parts, for
+schedules that run them apart.
+"""
 
 Kind = Literal[
     "parameter",
     "buffer",
     "argument",
     "keyword",
+    "unsharded",
     "saved",
     "tangent",
+    "deferred",
     "output",
     "buffer_update",
     "parameter_gradient",
     "argument_gradient",
+    "unsharded_gradient",
 ]
+"""What an input or output is.
 
+``saved`` goes from the forward to the backward programs of its microbatch, ``deferred`` from
+``backward_input`` to ``backward_weight``. ``unsharded`` is a parameter as ``unshard`` gathered it, in
+the dtype that is computed in; ``unsharded_gradient`` a gradient that ``reduce_grad`` has yet to reduce.
+"""
 
 MAX_ENTRY_BYTES = 4096
 """Most bytes that a program entry may have."""
@@ -49,8 +79,8 @@ class BlobRef(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One input or output of a program.
 
-    ``name`` is the FQN for parameters and buffers (and their gradients and updates), the keyword
-    for keyword inputs, else the decimal position. ``tensor`` is None for an integer, which
+    ``name`` is the FQN for parameters and buffers (also gathered ones, their gradients and updates),
+    the keyword for keyword inputs, else the decimal position. ``tensor`` is None for an integer, which
     data-dependent shapes bring along as a saved value. ``alias`` says that a saved value is an
     input passed through (``parameter:layers.1.attention.wq.weight``): it costs no memory.
     """

@@ -3,7 +3,8 @@
 An action is written as torch.distributed.pipelining writes it in its CSV files: stage, kind,
 microbatch (``2F0``), with kinds F (forward), B (full backward), I (gradient of the inputs) and
 W (gradient of the weights), and for communication SEND_F, RECV_F, SEND_B and RECV_B. UNSHARD,
-RESHARD and REDUCE_GRAD are for a whole stage and have no microbatch (``1UNSHARD``).
+RESHARD and REDUCE_GRAD are for a whole stage and have no microbatch (``1UNSHARD``). A forward and a
+backward that may overlap are written as one action of two: ``(0F4;1B0)OVERLAP_F_B``.
 """
 
 import re
@@ -18,6 +19,9 @@ _NUMBER = "(0|[1-9][0-9]{0,8})"
 _ACTION = re.compile(
     f"{_NUMBER}(?:(F|B|I|W|SEND_F|RECV_F|SEND_B|RECV_B){_NUMBER}|(UNSHARD|RESHARD|REDUCE_GRAD))"
 )
+
+
+_OVERLAP = re.compile(r"\(([^();]+);([^();]+)\)OVERLAP_F_B")
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -44,11 +48,26 @@ class Action(msgspec.Struct, frozen=True):
         return f"{self.stage}{self.kind}{'' if self.microbatch is None else self.microbatch}"
 
 
+def parse_actions(text: str) -> tuple[Action, ...]:
+    """Read one cell of a schedule: an action, or the two of ``(0F4;1B0)OVERLAP_F_B`` in order.
+
+    Raises:
+        ValueError: if ``text`` is neither, or overlaps other than a forward and a B or an I.
+    """
+    match = _OVERLAP.fullmatch(text)
+    if match is None:
+        return (Action.parse(text),)
+    pair = Action.parse(match[1]), Action.parse(match[2])
+    if sorted(action.kind for action in pair) not in (["B", "F"], ["F", "I"]):
+        raise ValueError(f"{text[:80]!r} does not overlap a forward with a backward")
+    return pair
+
+
 class ScheduleTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A schedule unrolled for one job.
 
     ``stages_of_rank[p]`` are the stage indices of pipeline rank ``p``; ``actions[p]`` its actions
-    in order, bubbles left out; ``microbatch_size`` counts sequences. ``csv`` is the digest of the
+    in order (:func:`parse_actions`), bubbles left out; ``microbatch_size`` counts sequences. ``csv`` is the digest of the
     CSV file's bytes where the schedule came from one.
     """
 

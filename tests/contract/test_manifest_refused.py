@@ -9,7 +9,7 @@ import pytest
 from pp_precompile.contract.digest import digest_bytes
 from pp_precompile.contract.encoding import encode
 from pp_precompile.contract.errors import CorruptError
-from pp_precompile.contract.manifest import MAX_MANIFEST_BYTES, Manifest
+from pp_precompile.contract.manifest import FORMAT, MAX_MANIFEST_BYTES, Manifest
 from tests.manifests import make_manifest
 
 GOOD = make_manifest(2, dims={"dp": 2})
@@ -208,13 +208,13 @@ def test_contradiction_is_refused(name: str) -> None:
     assert caught.value.hint == "delete it and build again"
 
 
-@pytest.mark.parametrize("version", [0, 2, -1, 2**64 - 1])
+@pytest.mark.parametrize("version", [0, FORMAT - 1, FORMAT + 1, -1, 2**64 - 1])
 def test_another_version_is_told_from_damage(version: int) -> None:
     data = encode({"format": version, "whatever": [1, 2]})
     with pytest.raises(CorruptError) as caught:
         Manifest.from_bytes(data, what="manifest X")
     assert caught.value.code == "PPC206"
-    assert (caught.value.expected, caught.value.found) == ("format 1", f"format {version}")
+    assert (caught.value.expected, caught.value.found) == (f"format {FORMAT}", f"format {version}")
     assert "the pp_precompile version that wrote it" in str(caught.value)
 
 
