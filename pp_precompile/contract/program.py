@@ -34,10 +34,10 @@ ROLES: tuple[Role, ...] = (
 )
 """The roles in the order of use.
 
-``unshard`` gathers a stage's parameters once a step and ``reduce_grad`` reduces their gradients once
-a step, where forward and backward do not do it for each microbatch. ``loss`` returns the loss and
-its gradients at once. ``backward_input`` and ``backward_weight`` are ``backward`` in two parts, for
-schedules that run them apart.
+``unshard`` gathers a stage's parameters once a step and ``reduce_grad`` reduces their gradients
+once a step, where forward and backward do not do it for each microbatch. ``loss`` returns the loss
+and its gradients at once. ``backward_input`` and ``backward_weight`` are ``backward`` in two parts,
+for schedules that run them apart.
 """
 
 Kind = Literal[
@@ -58,8 +58,9 @@ Kind = Literal[
 """What an input or output is.
 
 ``saved`` goes from the forward to the backward programs of its microbatch, ``deferred`` from
-``backward_input`` to ``backward_weight``. ``unsharded`` is a parameter as ``unshard`` gathered it, in
-the dtype that is computed in; ``unsharded_gradient`` a gradient that ``reduce_grad`` has yet to reduce.
+``backward_input`` to ``backward_weight``. ``unsharded`` is a parameter as ``unshard`` gathered it,
+in the dtype that is computed in; ``unsharded_gradient`` a gradient that ``reduce_grad`` has yet to
+reduce.
 """
 
 MAX_ENTRY_BYTES = 4096
@@ -79,10 +80,11 @@ class BlobRef(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One input or output of a program.
 
-    ``name`` is the FQN for parameters and buffers (also gathered ones, their gradients and updates),
-    the keyword for keyword inputs, else the decimal position. ``tensor`` is None for an integer, which
-    data-dependent shapes bring along as a saved value. ``alias`` says that a saved value is an
-    input passed through (``parameter:layers.1.attention.wq.weight``): it costs no memory.
+    ``name`` is the FQN for parameters and buffers (also gathered ones, their gradients and
+    updates), the keyword for keyword inputs, else the decimal position. ``tensor`` is None for an
+    integer, which data-dependent shapes bring along as a saved value. ``alias`` says that a saved
+    value is an input passed through (``parameter:layers.1.attention.wq.weight``): it costs no
+    memory.
     """
 
     kind: Kind

@@ -19,8 +19,6 @@ _NUMBER = "(0|[1-9][0-9]{0,8})"
 _ACTION = re.compile(
     f"{_NUMBER}(?:(F|B|I|W|SEND_F|RECV_F|SEND_B|RECV_B){_NUMBER}|(UNSHARD|RESHARD|REDUCE_GRAD))"
 )
-
-
 _OVERLAP = re.compile(r"\(([^();]+);([^();]+)\)OVERLAP_F_B")
 
 
@@ -67,8 +65,10 @@ class ScheduleTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """A schedule unrolled for one job.
 
     ``stages_of_rank[p]`` are the stage indices of pipeline rank ``p``; ``actions[p]`` its actions
-    in order (:func:`parse_actions`), bubbles left out; ``microbatch_size`` counts sequences. ``csv`` is the digest of the
-    CSV file's bytes where the schedule came from one.
+    in order (:func:`parse_actions`), bubbles left out; ``microbatch_size`` counts sequences.
+    ``csv`` is the digest of the CSV file's bytes where the schedule came from one; ``name`` is then
+    the schedule that the job names beside it, whose placement of stages on ranks the file must
+    have.
     """
 
     name: str

@@ -1,0 +1,62 @@
+"""Which program an action runs: the one place that says what the parts of a backward are.
+
+Where a schedule runs the gradients of inputs (I) and of weights (W) apart, a stage has two programs
+for them only if it has both kinds of gradient. The first stage takes token ids, which need none: it
+does nothing at I, and its whole backward at W. A stage with frozen weights does the reverse.
+"""
+
+from pp_precompile.contract.program import Role
+from pp_precompile.contract.stage import StageRecord
+
+
+def gradients(stage: StageRecord) -> tuple[bool, bool]:
+    """Tell whether a stage's backward has gradients for (arguments, parameters).
+
+    Parameters count that the forward program reads, as they are or gathered; those that the loss
+    alone reads get their gradient from it.
+    """
+    read = {
+        value.name
+        for value in stage.programs["forward"].inputs
+        if value.kind in ("parameter", "unsharded")
+    }
+    return (
+        any(item.tensor.requires_grad for item in stage.arguments),
+        any(item.tensor.requires_grad and item.name in read for item in stage.parameters),
+    )
+
+
+def role_of(kind: str, arguments: bool, parameters: bool) -> Role | None:
+    """Return the program that an action of ``kind`` runs; None if it computes nothing.
+
+    Args:
+        kind: of an :class:`~pp_precompile.contract.schedule.Action`.
+        arguments: whether the stage's backward has gradients for arguments.
+        parameters: whether it has gradients for parameters.
+
+    A stage without a program of its own for UNSHARD or REDUCE_GRAD does that work in its others.
+    """
+    if kind in ("B", "I", "W"):
+        return _backward(kind, arguments, parameters)
+    return _OTHERS.get(kind)
+
+
+_OTHERS: dict[str, Role] = {
+    "F": "forward",
+    "UNSHARD": "unshard",
+    "REDUCE_GRAD": "reduce_grad",
+}
+
+
+def _backward(kind: str, arguments: bool, parameters: bool) -> Role | None:
+    if arguments and parameters:
+        return _PARTS[kind]
+    done_here = {"B": arguments or parameters, "I": arguments, "W": parameters}[kind]
+    return "backward" if done_here else None
+
+
+_PARTS: dict[str, Role] = {
+    "B": "backward",
+    "I": "backward_input",
+    "W": "backward_weight",
+}
