@@ -11,7 +11,7 @@ CODES: dict[str, str] = {
     # 0xx: how the command was used
     "PPC001": "bad command line or recipe file",
     "PPC002": "the configuration asks for something that precompiled stages do not support",
-    "PPC003": "the batch cannot be cut into microbatches",
+    "PPC003": "the batch cannot be cut into microbatches, or the schedule cannot be made",
     "PPC004": "the model cannot be cut into that many stages",
     "PPC005": "a configuration value has no canonical form",
     "PPC006": "torch or torchtitan is a version that was not checked",
@@ -43,7 +43,7 @@ CODES: dict[str, str] = {
     # 5xx: the parts of a build against each other
     "PPC501": "a stage does not take what the stage before it returns",
     "PPC502": "a gradient is not what the stage before takes",
-    "PPC503": "forward and backward disagree on the values saved between them",
+    "PPC503": "programs of a stage disagree on a value that one hands to another",
     "PPC504": "the loss does not fit the last stage",
     "PPC505": "a program names a value that its stage does not have",
     "PPC506": "a program describes a value unlike its stage",

@@ -93,3 +93,14 @@ class ScheduleTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             if stage in stages:
                 return rank
         raise KeyError(stage)
+
+
+def backward_kinds(schedule: ScheduleTable, stage: int) -> frozenset[str]:
+    """Return which of B, I and W the schedule runs for ``stage``."""
+    actions = schedule.actions[schedule.owner(stage)]
+    return frozenset(
+        action.kind
+        for text in actions
+        for action in parse_actions(text)
+        if action.stage == stage and action.kind in ("B", "I", "W")
+    )

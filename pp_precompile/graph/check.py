@@ -14,6 +14,7 @@ from pp_precompile.graph.dependency import dependency_graph
 from pp_precompile.graph.edges import check_activations, check_gradients
 from pp_precompile.graph.finding import Finding, listed
 from pp_precompile.graph.gradients import check_parameter_gradients
+from pp_precompile.graph.handover import check_handover
 from pp_precompile.graph.host import check_host
 from pp_precompile.graph.identity import check_content, check_form
 from pp_precompile.graph.inputs import check_keywords, check_keywords_asked
@@ -30,7 +31,6 @@ from pp_precompile.graph.needed import check_programs
 from pp_precompile.graph.order import check_schedule
 from pp_precompile.graph.parameters import check_modules, check_owners
 from pp_precompile.graph.request import Request
-from pp_precompile.graph.saved import check_saved
 from pp_precompile.graph.split import check_split, check_split_asked
 from pp_precompile.graph.timetable import timetable
 
@@ -41,7 +41,7 @@ OF_MANIFEST = (
     check_batch_dimension,
     check_activations,
     check_gradients,
-    check_saved,
+    check_handover,
     check_loss,
     check_conventions,
     check_parameter_gradients,
@@ -154,7 +154,7 @@ def _schedule(manifest: Manifest) -> Iterator[Finding]:
     for check in OF_TIMETABLE:
         yield from check(table)
     graph = dependency_graph(manifest, table)
-    yield from check_programs(manifest, graph)
+    yield from check_programs(manifest, graph, table)
     yield from check_acyclic(graph, table)
 
 

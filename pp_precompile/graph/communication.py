@@ -2,6 +2,9 @@
 
 torch derives the communication of the schedules that it knows from their forwards and backwards;
 a schedule file may also write it out. Derived communication matches by construction.
+
+Between ranks, overlapped actions are one: torch sends what either computed after both, and starts
+neither before both have received what they need.
 """
 
 from collections.abc import Iterator
@@ -21,7 +24,8 @@ def transfers(timetable: Timetable) -> Iterator[Transfer]:
     """Yield every pair of actions in different stages of which the second waits for the first.
 
     Between stages of one rank, and wherever the schedule does not write its communication out,
-    these are the computations themselves; else the send and the receive.
+    these are the computations themselves; else the send and the receive. Between ranks, where two
+    actions are overlapped, it is the last of them that others wait for, and the first that waits.
     """
     for before, after in timetable.neighbours():
         apart = timetable.owner[before] != timetable.owner[after]
@@ -34,7 +38,13 @@ def transfers(timetable: Timetable) -> Iterator[Transfer]:
                 start = timetable.place(sender, *first, microbatch=microbatch)
                 end = timetable.place(receiver, *second, microbatch=microbatch)
                 if start is not None and end is not None:
-                    yield start, end
+                    yield _transfer(timetable, start, end)
+
+
+def _transfer(timetable: Timetable, start: Place, end: Place) -> Transfer:
+    if start[0] == end[0]:
+        return start, end
+    return (start[0], timetable.cell(start).last), (end[0], timetable.cell(end).first)
 
 
 def check_pairs(timetable: Timetable) -> Iterator[Finding]:

@@ -5,21 +5,29 @@ from typing import NamedTuple
 
 from pp_precompile.contract.errors import Where
 from pp_precompile.contract.manifest import Manifest
-from pp_precompile.contract.program import ProgramRecord, Value
+from pp_precompile.contract.program import Kind, ProgramRecord, Value
 from pp_precompile.contract.stage import StageRecord
 from pp_precompile.contract.tensor import TensorSpec
 from pp_precompile.graph import tensors
 from pp_precompile.graph.finding import Finding, listed
 
-_INPUTS = {
-    "forward": ("parameter", "buffer", "argument", "keyword"),
-    "backward": ("saved", "tangent"),
-    "loss": ("parameter", "buffer", "argument"),
+INPUTS: dict[str, tuple[Kind, ...]] = {
+    "unshard": ("parameter",),
+    "forward": ("parameter", "unsharded", "buffer", "argument", "keyword"),
+    "loss": ("parameter", "unsharded", "buffer", "argument"),
+    "backward": ("unsharded", "saved", "tangent"),
+    "backward_input": ("unsharded", "saved", "tangent"),
+    "backward_weight": ("unsharded", "saved", "tangent", "deferred"),
+    "reduce_grad": ("unsharded_gradient",),
 }
-_OUTPUTS = {
+OUTPUTS: dict[str, tuple[Kind, ...]] = {
+    "unshard": ("unsharded",),
     "forward": ("output", "saved", "buffer_update"),
-    "backward": ("parameter_gradient", "argument_gradient"),
-    "loss": ("output", "parameter_gradient", "argument_gradient"),
+    "loss": ("output", "parameter_gradient", "argument_gradient", "unsharded_gradient"),
+    "backward": ("parameter_gradient", "argument_gradient", "unsharded_gradient"),
+    "backward_input": ("argument_gradient", "deferred"),
+    "backward_weight": ("parameter_gradient", "unsharded_gradient"),
+    "reduce_grad": ("parameter_gradient",),
 }
 """The kinds of values that a program of each role may take and return."""
 
@@ -33,7 +41,7 @@ class _Side(NamedTuple):
     role: str
     word: str
     values: tuple[Value, ...]
-    kinds: tuple[str, ...]
+    kinds: tuple[Kind, ...]
 
     def at(self, value: Value) -> Where:
         field = f"{self.word} {value.kind} {value.name}"
@@ -45,8 +53,8 @@ def check_conventions(manifest: Manifest) -> Iterator[Finding]:
     for stage in manifest.stages:
         known = _known(stage)
         for role, program in stage.programs.items():
-            inputs = _Side(stage, role, "input", program.inputs, _INPUTS.get(role, ()))
-            outputs = _Side(stage, role, "output", program.outputs, _OUTPUTS.get(role, ()))
+            inputs = _Side(stage, role, "input", program.inputs, INPUTS.get(role, ()))
+            outputs = _Side(stage, role, "output", program.outputs, OUTPUTS.get(role, ()))
             for side in (inputs, outputs):
                 yield from _check(side, known if role != "loss" else _of_loss(known, program))
         yield from _complete(stage)
@@ -81,6 +89,9 @@ def _described(side: _Side, value: Value, known: dict[str, TensorSpec]) -> Itera
 
 def _alike(value: Value, spec: TensorSpec) -> bool:
     tensor = value.tensor
+    if value.kind in ("unsharded", "unsharded_gradient"):
+        # Gathering changes shape and type; ``handover.py`` compares the programs with each other.
+        return tensor is not None
     if tensor is not None and value.kind == "parameter_gradient":
         # It is copied where its strides are not those of the parameter.
         return (tensor.shape, tensor.dtype, tensor.device) == (spec.shape, spec.dtype, spec.device)
@@ -110,6 +121,8 @@ def _known(stage: StageRecord) -> _Known:
     return {
         "parameter": parameters,
         "parameter_gradient": parameters,
+        "unsharded": parameters,
+        "unsharded_gradient": parameters,
         "buffer": buffers,
         "buffer_update": buffers,
         "argument": arguments,
@@ -123,7 +136,7 @@ def _known(stage: StageRecord) -> _Known:
 def _of_loss(known: _Known, loss: ProgramRecord) -> _Known:
     """The loss has arguments of its own (``loss.py`` checks them) and the stage's state."""
     arguments = {v.name: v.tensor for v in loss.inputs if v.kind == "argument" and v.tensor}
-    state = ("parameter", "parameter_gradient", "buffer")
+    state = ("parameter", "parameter_gradient", "unsharded", "unsharded_gradient", "buffer")
     return {kind: known[kind] for kind in state} | {"argument_gradient": arguments}
 
 

@@ -7,7 +7,7 @@ import networkx as nx
 from pp_precompile.contract.errors import Where
 from pp_precompile.graph.dependency import Node
 from pp_precompile.graph.finding import Finding
-from pp_precompile.graph.timetable import Timetable, describe
+from pp_precompile.graph.timetable import Timetable, describe_cell
 
 _MOST = 12
 """Most actions of a ring that are printed."""
@@ -18,7 +18,9 @@ def check_acyclic(graph: nx.DiGraph, timetable: Timetable) -> Iterator[Finding]:
     if nx.is_directed_acyclic_graph(graph):
         return
     ring = _ends_of_runs(_ring(graph))
-    texts = [describe(timetable, (rank, int(position))) for _, rank, position in ring]
+    places = [(rank, int(position)) for _, rank, position in ring]
+    # A cell of two actions is entered at one and left at the other.
+    texts = list(dict.fromkeys(describe_cell(timetable, place) for place in places))
     shown = texts[:_MOST] + (["…"] if len(texts) > _MOST else []) + texts[:1]
     yield Finding(
         code="PPC524",

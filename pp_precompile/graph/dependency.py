@@ -2,44 +2,43 @@
 
 An edge leads from what comes first to what needs it::
 
-    program (i, forward)      → value (i, outputs)     → program (i+1, forward)
-    program (i, forward)      → value (i, saved)       → program (i, backward)
-    program (i+1, backward)   → value (i+1, gradients) → program (i, backward)
-    program (last, forward)   → value (last, outputs)  → program (last, loss)
-    program (last, loss)      → value (last, loss)     → program (last, backward)
-    program (stage, role)     → action that runs it
-    action (rank, position)   → action (rank, position + 1)
-    send, or what produces    → receive, or what consumes (communication.transfers)
+    program (i, unshard)        → value (i, unsharded)  → programs of stage i that take it
+    program (i, forward)        → value (i, outputs)    → program (i+1, forward)
+    program (i, forward)        → value (i, saved)      → program (i, backward), or its two parts
+    program (i, backward_input) → value (i, deferred)   → program (i, backward_weight)
+    program (i+1, backward)     → value (i+1, gradients)→ program (i, backward)
+    program (i, backward)       → value (i, unsharded_gradient) → program (i, reduce_grad)
+    program (last, forward)     → value (last, outputs) → program (last, loss)
+    program (last, loss)        → value (last, loss)    → program (last, backward)
+    program (stage, role)       → action that runs it
+    action (rank, position)     → action (rank, position + 1)
+    send, or what produces      → receive, or what consumes (communication.transfers)
 
-It is built from the manifest alone. A program node has ``stored=False`` if an action or a value
-needs a program that the build does not hold.
+For ``backward`` read ``backward_input`` as well where gradients of outputs and arguments are meant,
+``backward_weight`` where those of parameters are. It is built from the manifest alone. A program
+node has ``stored=False`` if an action needs a program that the build does not hold.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import networkx as nx
 
 from pp_precompile.contract.manifest import Manifest
+from pp_precompile.contract.program import Kind
+from pp_precompile.contract.stage import StageRecord
+from pp_precompile.graph import tensors
 from pp_precompile.graph.communication import transfers
-from pp_precompile.graph.timetable import Timetable
+from pp_precompile.graph.conventions import INPUTS, OUTPUTS
+from pp_precompile.graph.roles import gradients, role_of
+from pp_precompile.graph.timetable import Place, Timetable
 
 Node = tuple[str, int, int | str]
 """``("program", stage, role)``, ``("value", stage, name)`` or ``("action", rank, position)``."""
 
 Edge = tuple[Node, Node]
 
-ROLES_OF_KIND = {
-    "F": "forward",
-    "B": "backward",
-    "I": "backward_input",
-    "W": "backward_weight",
-    "UNSHARD": "unshard",
-    "REDUCE_GRAD": "reduce_grad",
-}
-"""The program that an action of each kind runs. Where a stage has no program of its own for
-UNSHARD and REDUCE_GRAD, forward and backward do that work themselves."""
-
-_WITHIN = ("UNSHARD", "REDUCE_GRAD")
+_HANDED: tuple[Kind, ...] = ("unsharded", "saved", "deferred", "unsharded_gradient")
+"""What programs of one stage hand to each other (``handover.py``)."""
 
 
 def dependency_graph(manifest: Manifest, timetable: Timetable) -> nx.DiGraph:
@@ -69,25 +68,45 @@ def missing_programs(graph: nx.DiGraph) -> dict[tuple[int, str], list[Node]]:
 
 
 def _values(manifest: Manifest) -> Iterator[Edge]:
-    last = len(manifest.stages) - 1
     for stage in manifest.stages:
-        index = stage.index
-        outputs, saved = ("value", index, "outputs"), ("value", index, "saved")
-        yield ("program", index, "forward"), outputs
-        if index < last:
-            yield outputs, ("program", index + 1, "forward")
-        if "backward" in stage.programs:
-            yield ("program", index, "forward"), saved
-            yield saved, ("program", index, "backward")
-            if index > 0 and "backward" in manifest.stages[index - 1].programs:
-                gradients = ("value", index, "gradients")
-                yield ("program", index, "backward"), gradients
-                yield gradients, ("program", index - 1, "backward")
-        if index == last and "loss" in stage.programs:
-            yield outputs, ("program", index, "loss")
-            yield ("program", index, "loss"), ("value", index, "loss")
-            if "backward" in stage.programs:
-                yield ("value", index, "loss"), ("program", index, "backward")
+        yield ("program", stage.index, "forward"), ("value", stage.index, "outputs")
+        for kind in _HANDED:
+            makers, takers = _programs(stage, kind, outputs=True), _programs(stage, kind)
+            yield from _through(makers, ("value", stage.index, kind), takers)
+    for before, after in zip(manifest.stages, manifest.stages[1:], strict=False):
+        yield ("value", before.index, "outputs"), ("program", after.index, "forward")
+        makers = (
+            node
+            for node in _programs(after, "argument_gradient", outputs=True)
+            if node[2] != "loss"
+        )
+        value: Node = ("value", after.index, "gradients")
+        yield from _through(makers, value, _programs(before, "tangent"))
+    yield from _of_loss(manifest.stages[-1])
+
+
+def _of_loss(last: StageRecord) -> Iterator[Edge]:
+    if "loss" in last.programs:
+        loss: Node = ("program", last.index, "loss")
+        yield ("value", last.index, "outputs"), loss
+        yield loss, ("value", last.index, "loss")
+        yield from ((("value", last.index, "loss"), node) for node in _programs(last, "tangent"))
+
+
+def _through(makers: Iterable[Node], value: Node, takers: Iterable[Node]) -> Iterator[Edge]:
+    """Yield the edges through ``value``, if anything makes it and anything takes it."""
+    made, taken = list(makers), list(takers)
+    if made and taken:
+        yield from ((maker, value) for maker in made)
+        yield from ((value, taker) for taker in taken)
+
+
+def _programs(stage: StageRecord, kind: Kind, *, outputs: bool = False) -> Iterator[Node]:
+    """Yield the programs of ``stage`` with inputs (or outputs) of a kind that they may have."""
+    allowed = OUTPUTS if outputs else INPUTS
+    for role, program in stage.programs.items():
+        if kind in allowed[role] and tensors.by_name(program, kind, outputs=outputs):
+            yield ("program", stage.index, role)
 
 
 def _order(timetable: Timetable) -> Iterator[Edge]:
@@ -97,23 +116,39 @@ def _order(timetable: Timetable) -> Iterator[Edge]:
 
 
 def _needs(manifest: Manifest, timetable: Timetable) -> Iterator[Edge]:
-    trained = [_is_trained(manifest, index) for index in range(len(manifest.stages))]
     last = len(manifest.stages) - 1
+    yield from _once_a_step(manifest, timetable)
+    have = [gradients(stage) for stage in manifest.stages]
     for rank, actions in enumerate(timetable.ranks):
         for position, action in enumerate(actions):
             stage, kind = action.stage, action.kind
-            role = ROLES_OF_KIND.get(kind)
-            if role is None or stage > last:
+            if stage > last:
                 continue
-            if kind in _WITHIN and role not in manifest.stages[stage].programs:
-                continue
-            if kind not in ("B", "I", "W") or trained[stage]:
+            role = role_of(kind, *have[stage])
+            if role is not None and role not in _ONCE_A_STEP:
                 yield ("program", stage, role), ("action", rank, position)
             if stage == last and kind == "F":
                 yield ("program", stage, "loss"), ("action", rank, position)
 
 
-def _is_trained(manifest: Manifest, index: int) -> bool:
-    """Tell whether the stage has anything to compute in a backward: one that is frozen has not."""
-    stage = manifest.stages[index]
-    return any(item.tensor.requires_grad for item in (*stage.parameters, *stage.arguments))
+_ONCE_A_STEP = ("unshard", "reduce_grad")
+
+
+def _once_a_step(manifest: Manifest, timetable: Timetable) -> Iterator[Edge]:
+    """Yield what gathering parameters and reducing gradients comes before and after.
+
+    Most stages do both in their other programs. Of those that do not, each forward needs what is
+    gathered, and the last action needs the program that reduces.
+    """
+    places: dict[tuple[int, str], list[Place]] = {}
+    for (stage, kind, _), found in timetable.places.items():
+        places.setdefault((stage, kind), []).extend(found)
+    for record in manifest.stages:
+        index, held = record.index, record.programs
+        if "unshard" in held or any(_programs(record, "unsharded")):
+            for place in (*places.get((index, "UNSHARD"), ()), *places.get((index, "F"), ())):
+                yield ("program", index, "unshard"), ("action", *place)
+        if "reduce_grad" in held or any(_programs(record, "unsharded_gradient", outputs=True)):
+            computed = (*places.get((index, "B"), ()), *places.get((index, "W"), ()))
+            for place in places.get((index, "REDUCE_GRAD")) or sorted(computed)[-1:]:
+                yield ("program", index, "reduce_grad"), ("action", *place)

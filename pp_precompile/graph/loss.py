@@ -6,7 +6,9 @@ from pp_precompile.contract.errors import Where
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.tensor import TensorSpec
 from pp_precompile.graph import tensors
+from pp_precompile.graph.edges import tangents
 from pp_precompile.graph.finding import Finding, listed
+from pp_precompile.graph.roles import backward_ways
 
 _PREDICTION = "0"
 """The loss is called with the prediction first."""
@@ -36,11 +38,9 @@ def check_loss(manifest: Manifest) -> Iterator[Finding]:
             listed(map(tensors.text, last.outputs)),
             tensors.text(prediction),
         )
-    backward = last.programs.get("backward")
     gradient = tensors.by_name(loss, "argument_gradient", outputs=True)
-    if backward is not None:
-        taken = tensors.by_name(backward, "tangent")
-        for name, (expected, found) in tensors.differing(taken, gradient).items():
+    for way in backward_ways(last):
+        for name, (expected, found) in tensors.differing(tangents(last, way), gradient).items():
             yield _finding(last.index, f"gradient {name}", expected, found)
     values = tensors.by_name(loss, "output", outputs=True)
     if list(values) != ["0"] or not _is_scalar(values["0"]):

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from pp_precompile.contract.errors import Where
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.mesh import MeshSpec
-from pp_precompile.contract.schedule import ScheduleTable
 from pp_precompile.graph.finding import Finding, listed
 
 V_SCHEDULES = frozenset({"ZBVZeroBubble", "DualPipeV"})
@@ -25,21 +24,28 @@ def v_placement(ranks: int) -> Placement:
 
 
 def check_placement(manifest: Manifest) -> Iterator[Finding]:
-    """Yield PPC527 unless the stages lie as the schedule needs them."""
+    """Yield PPC527 unless the stages lie as the named schedule needs them.
+
+    That goes for a schedule from a file as well: torchtitan takes the placement from the schedule
+    that the job names beside it.
+    """
     schedule = manifest.schedule
     ranks = len(schedule.stages_of_rank)
-    loop, v = loop_placement(ranks, schedule.stages), v_placement(ranks)
+    in_v = schedule.name in V_SCHEDULES
+    wanted = v_placement(ranks) if in_v else loop_placement(ranks, schedule.stages)
     placed = tuple(tuple(sorted(held)) for held in schedule.stages_of_rank)
-    if placed in _allowed(schedule, loop, v):
+    if placed == wanted:
         return
-    rank = _first_difference(placed, v if schedule.name in V_SCHEDULES else loop)
+    pairs = enumerate(zip(placed, wanted, strict=True))
+    rank = next(rank for rank, (mine, other) in pairs if mine != other)
     yield Finding(
         code="PPC527",
         message=f"the stages of rank {rank} are not those that {schedule.name} gives it",
         where=Where(rank=rank, field="schedule.stages_of_rank"),
-        expected=" or ".join(_text(p, rank) for p in _allowed(schedule, loop, v)),
+        expected=_text(wanted, rank),
         found=_text(placed, rank),
-        hint="use the placement that the schedule is defined for",
+        hint="name a schedule that places stages so: ZBVZeroBubble or DualPipeV for a V, others "
+        "for a loop",
     )
 
 
@@ -68,18 +74,6 @@ def check_mesh_asked(stored: MeshSpec, asked: MeshSpec) -> Iterator[Finding]:
             found=f"{stored} = {stored.world_size} ranks",
             hint="build with the job's degrees, or give the job the build's",
         )
-
-
-def _allowed(schedule: ScheduleTable, loop: Placement, v: Placement) -> tuple[Placement, ...]:
-    if schedule.name in V_SCHEDULES:
-        return (v,)
-    # A schedule file may be of either kind; torch's own other schedules go round in a loop.
-    return (loop, v) if schedule.csv else (loop,)
-
-
-def _first_difference(placed: Placement, wanted: Placement) -> int:
-    pairs = enumerate(zip(placed, wanted, strict=True))
-    return next(rank for rank, (mine, other) in pairs if mine != other)
 
 
 def _text(placement: Placement, rank: int) -> str:

@@ -41,6 +41,17 @@ def role_of(kind: str, arguments: bool, parameters: bool) -> Role | None:
     return _OTHERS.get(kind)
 
 
+def backward_ways(stage: StageRecord) -> tuple[tuple[Role, ...], ...]:
+    """Return the programs of each way in which a stage's backward can run: whole, in two parts.
+
+    A build has one or the other, or both for a schedule that uses both. A stage that computes
+    nothing in a backward has none. Parts of which one is missing are still a way: what it lacks is
+    then missed by the checks that look at each way.
+    """
+    ways: tuple[tuple[Role, ...], ...] = (("backward",), ("backward_input", "backward_weight"))
+    return tuple(way for way in ways if not stage.programs.keys().isdisjoint(way))
+
+
 _OTHERS: dict[str, Role] = {
     "F": "forward",
     "UNSHARD": "unshard",

@@ -33,11 +33,12 @@ def differing(
 ) -> dict[str, tuple[str, str]]:
     """Return, by name, the texts of every value that the two do not describe alike."""
     return {
-        name: (_or_none(ours, name), _or_none(theirs, name))
+        name: (named_text(ours, name), named_text(theirs, name))
         for name in sorted(ours.keys() | theirs.keys())
         if name not in ours or name not in theirs or not same(ours[name], theirs[name])
     }
 
 
-def _or_none(values: dict[str, TensorSpec | None], name: str) -> str:
+def named_text(values: dict[str, TensorSpec | None], name: str) -> str:
+    """Describe the value called ``name``, or say that there is none."""
     return text(values[name]) if name in values else "no such value"

@@ -1,9 +1,14 @@
-"""A schedule taken apart: what each rank does, and where each action stands."""
+"""A schedule taken apart: what each rank does, and where each action stands.
 
-from collections.abc import Iterator, Mapping
+Overlapped actions are two actions in one cell. Places count single actions, so that each has its
+own; what people read names the cell as it was written.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from pp_precompile.contract.schedule import Action, ScheduleTable
+from pp_precompile.contract.schedule import Action, ScheduleTable, parse_actions
 
 COMPUTE = ("F", "B", "I", "W")
 """Kinds that run a program once for each microbatch."""
@@ -14,19 +19,30 @@ Step = tuple[int, str, int | None]
 """Stage, kind, microbatch: what is done, whoever does it."""
 
 Place = tuple[int, int]
-"""Pipeline rank, and position in its order."""
+"""Pipeline rank, and position in its order of single actions."""
+
+
+class Cell(NamedTuple):
+    """What was written as one: its text, its position on its rank, and its actions' positions."""
+
+    text: str
+    position: int
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timetable:
     """The actions of every pipeline rank, and the places of every step.
 
-    ``owner`` maps a stage to its pipeline rank. ``written`` says that the schedule names its own
-    sends and receives; they are derived from the forwards and backwards otherwise.
+    ``cells[rank][position]`` is the cell that the action at a place stands in. ``owner`` maps
+    a stage to its pipeline rank. ``written`` says that the schedule names its own sends and
+    receives; they are derived from the forwards and backwards otherwise.
     """
 
     schedule: ScheduleTable
     ranks: tuple[tuple[Action, ...], ...]
+    cells: tuple[tuple[Cell, ...], ...]
     places: Mapping[Step, list[Place]]
     owner: Mapping[int, int]
     written: bool
@@ -52,6 +68,11 @@ class Timetable:
                 return places[0]
         return None
 
+    def cell(self, place: Place) -> Cell:
+        """Return the cell that the action at ``place`` stands in."""
+        rank, position = place
+        return self.cells[rank][position]
+
     def neighbours(self) -> Iterator[tuple[int, int]]:
         """Yield every pair of stages that follow each other."""
         return ((stage, stage + 1) for stage in range(self.stages - 1))
@@ -63,7 +84,10 @@ def timetable(schedule: ScheduleTable) -> Timetable:
     Raises:
         ValueError: for an action that is none; a manifest that was read has none of these.
     """
-    ranks = tuple(tuple(map(Action.parse, texts)) for texts in schedule.actions)
+    ranks = tuple(
+        tuple(action for text in texts for action in parse_actions(text))
+        for texts in schedule.actions
+    )
     places: dict[Step, list[Place]] = {}
     for rank, actions in enumerate(ranks):
         for position, action in enumerate(actions):
@@ -72,13 +96,40 @@ def timetable(schedule: ScheduleTable) -> Timetable:
     return Timetable(
         schedule=schedule,
         ranks=ranks,
+        cells=tuple(map(_cells, schedule.actions)),
         places=places,
         owner={s: rank for rank, held in enumerate(schedule.stages_of_rank) for s in held},
-        written=any(kind in COMMUNICATE for _, kind, _ in places),
+        written=_is_written(schedule, {kind for _, kind, _ in places}),
+    )
+
+
+def _cells(texts: Sequence[str]) -> tuple[Cell, ...]:
+    cells: list[Cell] = []
+    for position, text in enumerate(texts):
+        first, count = len(cells), len(parse_actions(text))
+        cells += [Cell(text, position, first, first + count - 1)] * count
+    return tuple(cells)
+
+
+def _is_written(schedule: ScheduleTable, kinds: set[str]) -> bool:
+    """A file that has any communication has all of it; torch adds none to such a file."""
+    return not kinds.isdisjoint(COMMUNICATE) or (
+        schedule.csv is not None and not kinds <= set(COMPUTE)
     )
 
 
 def describe(timetable: Timetable, place: Place) -> str:
-    """Name an action and where it stands: ``2F0 (rank 2, position 0)``."""
+    """Name an action and where it stands: ``2F0 (rank 2, position 0)``.
+
+    One of two overlapped actions is named with the cell: ``2F1 in (2F1;2B0)OVERLAP_F_B (…)``.
+    """
     rank, position = place
-    return f"{timetable.ranks[rank][position]} (rank {rank}, position {position})"
+    action, cell = str(timetable.ranks[rank][position]), timetable.cell(place)
+    inside = "" if action == cell.text else f"{action} in "
+    return f"{inside}{describe_cell(timetable, place)}"
+
+
+def describe_cell(timetable: Timetable, place: Place) -> str:
+    """Name the cell that an action stands in: ``(2F1;2B0)OVERLAP_F_B (rank 2, position 1)``."""
+    cell = timetable.cell(place)
+    return f"{cell.text} (rank {place[0]}, position {cell.position})"

@@ -10,7 +10,7 @@ from pp_precompile.contract.encoding import MAX_BYTES
 from pp_precompile.contract.integers import Natural, Positive
 from pp_precompile.contract.manifest import FORMAT, MAX_MANIFEST_BYTES
 from pp_precompile.contract.program import MAX_ENTRY_BYTES, ROLES, BlobSize, Kind
-from pp_precompile.contract.schedule import Action
+from pp_precompile.contract.schedule import Action, parse_actions
 from pp_precompile.contract.tensor import ITEM_BYTES
 from tests.pages import DOCS, quoted, table, tables
 from tests.strategies import structs
@@ -119,3 +119,7 @@ def test_the_actions() -> None:
     assert all(Action.parse(f"2{kind}0").kind == kind for kind in kinds[:split])
     assert all(Action.parse(f"2{kind}").microbatch is None for kind in kinds[split + 1 :])
     assert len(kinds) == 8 + 1 + 3
+    example, forward, *backwards = quoted(bullet("Two actions that may overlap"))
+    assert list(map(str, parse_actions(example))) == ["2F4", "3B0"]
+    for kind in backwards:
+        assert len(parse_actions(f"(2{kind}0;2{forward}1)OVERLAP_F_B")) == 2

@@ -115,7 +115,11 @@ CASES: dict[str, tuple[Edit, set[str], str]] = {
     # name: (change, exactly these codes, part of a finding's text)
     "local batch": (lambda v: set_local_batch(v, 12), {"PPC003"}, "8 x 1 = 8"),
     "few microbatches": (too_few_microbatches, {"PPC003"}, "at least 4 microbatches"),
-    "split backward": (split_backward, {"PPC105"}, "stage 1 has no backward_weight program"),
+    "split backward": (
+        split_backward,
+        {"PPC105"},
+        "a backward_input program, for 1I0",
+    ),
     "no loss": (
         lambda v: stage(v, 3)["programs"].pop("loss"),
         {"PPC105"},
@@ -195,7 +199,7 @@ CASES: dict[str, tuple[Edit, set[str], str]] = {
     "kind of another role": (
         lambda v: find(v, 1, "forward", "inputs", "keyword").update(kind="tangent"),
         {"PPC505"},
-        "values of kind parameter, buffer, argument, keyword",
+        "values of kind parameter, unsharded, buffer, argument, keyword",
     ),
     "value twice": (
         lambda v: program(v, 1, "forward")["inputs"].append(
