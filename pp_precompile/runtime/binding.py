@@ -1,6 +1,6 @@
 """Bind a program's inputs to the live module by name, after checking that the module fits."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -13,8 +13,12 @@ from pp_precompile.contract.tensor import NamedTensor
 from pp_precompile.stage.describe import describe_state, local_tensor
 
 Arguments = Sequence[torch.Tensor]
-Getter = Callable[[Arguments], torch.Tensor]
-"""Returns one input of a program, given the call's positional and keyword inputs in order."""
+Unsharded = Mapping[str, torch.Tensor]
+Getter = Callable[[Arguments, Unsharded], torch.Tensor]
+"""Returns one input of a program.
+
+It is given the call's positional and keyword inputs in order, and the gathered parameters by FQN.
+"""
 
 
 class Binding:
@@ -40,13 +44,15 @@ class Binding:
         if value.kind == "parameter":
             parameter = self.parameters[value.name]
             if isinstance(parameter, DTensor):
-                return lambda _: parameter._local_tensor
-            return lambda _: parameter.detach()
+                return lambda *_: parameter._local_tensor
+            return lambda *_: parameter.detach()
         if value.kind == "buffer":
             buffer = self.buffers[value.name]
-            return lambda _: local_tensor(buffer)
+            return lambda *_: local_tensor(buffer)
+        if value.kind == "unsharded":
+            return lambda _, unsharded: unsharded[value.name]
         position = argument_names.index(value.name)
-        return lambda arguments: arguments[position]
+        return lambda arguments, _: arguments[position]
 
 
 def check_module(module: nn.Module, record: StageRecord, *, device: str | None = None) -> None:

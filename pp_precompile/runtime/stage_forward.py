@@ -5,17 +5,21 @@ module as always; its ``forward`` runs the stored forward program, and autograd 
 backward program. Gradients of parameters are added to ``.grad`` directly.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from pp_precompile.contract.errors import PrecompileError, StaleBuildError, Where
-from pp_precompile.contract.program import Value
-from pp_precompile.contract.tensor import NamedTensor, TensorSpec
-from pp_precompile.runtime.binding import Binding, Getter, accumulate
+from pp_precompile.contract.tensor import NamedTensor
+from pp_precompile.graph.roles import gradients
+from pp_precompile.runtime.binding import Binding, Getter, Unsharded
 from pp_precompile.runtime.loader import LoadedStage
+from pp_precompile.runtime.stage_backward import StageBackward, Values, nothing
+from pp_precompile.runtime.step import Microbatch, Step
+from pp_precompile.runtime.strides import strided
 from pp_precompile.stage.describe import local_tensor
 
 
@@ -40,37 +44,44 @@ class StageForward:
         self._arguments = record.arguments
         self._keywords = {item.name: item for item in record.keywords}
         self._names = [item.name for item in (*record.arguments, *record.keywords)]
-        forward = record.programs["forward"]
-        self._outputs = _positions(forward.outputs, "output")
-        self._saved = _positions(forward.outputs, "saved")
-        self._updates = _positions(forward.outputs, "buffer_update")
-        self._forward_values = forward
-        self._forward = stage.programs["forward"]
-        self._backward = stage.programs.get("backward")
+        self._inputs = record.programs["forward"].inputs
+        self._values = record.programs["forward"].outputs
+        self._program = stage.programs["forward"]
+        self._is_trained = any(gradients(record))
         self._getters: list[Getter] | None = None
         self._anchor = torch.empty((), requires_grad=True)
+        self._weights_later = False
+        self._of_weights: Callable[[], None] = nothing
 
-    def bind(self, module: nn.Module) -> None:
+    def bind(self, module: nn.Module, *, microbatches: int = 1) -> None:
         """Bind the programs to ``module``'s parameters and buffers.
+
+        ``microbatches`` is the number of microbatches in a step.
 
         Raises:
             StaleBuildError: PPC103 if they are not those that the stage was compiled for.
         """
-        record = self._stage.record
-        self._binding = Binding(module, record)
-        self._getters = self._binding.getters(self._forward_values.inputs, self._names)
-        if "backward" in record.programs:
-            self._prepare_backward(record.programs["backward"].inputs)
-            self._gradients = record.programs["backward"].outputs
+        self.binding = Binding(module, self._stage.record)
+        self.step = Step(self._stage, self.binding, microbatches)
+        self._backward = StageBackward(self._stage, self.binding, self.step)
+        self._getters = self.binding.getters(self._inputs, self._names)
 
-    def _prepare_backward(self, inputs: Sequence[Value]) -> None:
-        """Find each backward input among the saved values and the gradients of the outputs."""
-        values = self._forward_values.outputs
-        saved = {values[p].name: i for i, p in enumerate(self._saved)}
-        self._backward_sources = [
-            (True, int(value.name)) if value.kind == "tangent" else (False, saved[value.name])
-            for value in inputs
-        ]
+    @contextlib.contextmanager
+    def weights_later(self) -> Iterator[None]:
+        """Compute only the gradients of the inputs in backwards that run inside."""
+        self._weights_later = True
+        try:
+            yield
+        finally:
+            self._weights_later = False
+
+    def take_of_weights(self) -> Callable[[], None]:
+        """Return what computes the weights' gradients of the last backward; nothing if done.
+
+        This is the ``dw_builder`` of ``torch.distributed.pipelining.PipelineStage``.
+        """
+        of_weights, self._of_weights = self._of_weights, nothing
+        return of_weights
 
     def __call__(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> Any:
         """Run the stage on one microbatch, as its module would.
@@ -86,11 +97,10 @@ class StageForward:
                 hint="call bind(module) once the module has its weights",
             )
         arguments = self._checked(args, kwargs)
-        if torch.is_grad_enabled() and self._backward is not None:
+        if torch.is_grad_enabled() and self._is_trained:
             outputs = _StageFunction.apply(self, self._anchor, *arguments)
         else:
-            outputs, _ = self._run_forward(arguments)
-            outputs = tuple(outputs)
+            outputs, _ = self._run_forward(arguments, self.step.unsharded())
         return outputs[0] if len(outputs) == 1 else outputs
 
     def _checked(
@@ -111,40 +121,29 @@ class StageForward:
         return [_checked_tensor(item, value, self._index) for item, value in pairs]
 
     def _run_forward(
-        self, arguments: Sequence[torch.Tensor]
-    ) -> tuple[list[torch.Tensor], list[Any]]:
+        self, arguments: Sequence[torch.Tensor], unsharded: Unsharded
+    ) -> tuple[tuple[torch.Tensor, ...], Values]:
+        """Run the forward program; returns the outputs, and what backward needs of them."""
+        inputs = [get(arguments, unsharded) for get in self._getters or ()]
+        outputs, saved = [], Values()
         with torch.no_grad():
-            results = self._forward([get(arguments) for get in self._getters or ()])
-            for position in self._updates:
-                name = self._forward_values.outputs[position].name
-                local_tensor(self._binding.buffers[name]).copy_(results[position])
-        return [results[p] for p in self._outputs], [results[p] for p in self._saved]
+            for value, result in zip(self._values, self._program(inputs), strict=True):
+                if value.kind == "output":
+                    outputs.append(result)
+                elif value.kind == "saved":
+                    saved["saved", value.name] = result
+                else:
+                    local_tensor(self.binding.buffers[value.name]).copy_(result)
+        return tuple(outputs), saved
 
     def _run_backward(
-        self, saved: Sequence[Any], tangents: Sequence[torch.Tensor | None]
+        self, values: Values, tangents: Sequence[torch.Tensor | None], microbatch: Microbatch
     ) -> dict[str, torch.Tensor]:
-        """Run the backward program; returns the gradients of the arguments by name."""
-        assert self._backward is not None
-        inputs = [
-            self._tangent(tangents, index) if is_tangent else saved[index]
-            for is_tangent, index in self._backward_sources
-        ]
-        gradients: dict[str, torch.Tensor] = {}
-        with torch.no_grad():
-            for value, result in zip(self._gradients, self._backward(inputs), strict=True):
-                if value.kind == "parameter_gradient":
-                    accumulate(self._binding.parameters[value.name], result)
-                else:
-                    gradients[value.name] = result
-        return gradients
-
-    def _tangent(self, tangents: Sequence[torch.Tensor | None], index: int) -> torch.Tensor:
-        """Return the gradient of an output in the layout that the program was compiled for."""
-        tangent = tangents[index]
-        spec = self._stage.record.outputs[index]
-        if tangent is None:
-            return torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype), device=spec.device)
-        return tangent if tangent.stride() == spec.stride else _strided(tangent, spec)
+        """Run the backward, or its part for the inputs; returns the arguments' gradients."""
+        if not self._weights_later:
+            return self._backward.whole(values, tangents, microbatch)
+        result, self._of_weights = self._backward.of_inputs(values, tangents, microbatch)
+        return result
 
 
 class _StageFunction(torch.autograd.Function):
@@ -158,20 +157,17 @@ class _StageFunction(torch.autograd.Function):
     def forward(
         ctx: Any, stage: StageForward, anchor: torch.Tensor, *arguments: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        outputs, saved = stage._run_forward([a.detach() for a in arguments])
-        ctx.stage, ctx.saved = stage, saved
-        return tuple(outputs)
+        ctx.stage, ctx.microbatch = stage, stage.step.forward()
+        detached = [argument.detach() for argument in arguments]
+        outputs, ctx.values = stage._run_forward(detached, stage.step.unsharded())
+        return outputs
 
     @staticmethod
     def backward(ctx: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        stage, saved = ctx.stage, ctx.saved
-        ctx.saved = None
-        gradients = stage._run_backward(saved, tangents)
-        return (None, None, *(gradients.get(name) for name in stage._names))
-
-
-def _positions(values: Sequence[Value], kind: str) -> list[int]:
-    return [position for position, value in enumerate(values) if value.kind == kind]
+        stage, values, microbatch = ctx.stage, ctx.values, ctx.microbatch
+        ctx.values = ctx.microbatch = None
+        of_arguments = stage._run_backward(values, tangents, microbatch)
+        return (None, None, *(of_arguments.get(name) for name in stage._names))
 
 
 def _checked_tensor(item: NamedTensor, value: torch.Tensor, stage: int) -> torch.Tensor:
@@ -186,10 +182,4 @@ def _checked_tensor(item: NamedTensor, value: torch.Tensor, stage: int) -> torch
             found=f"{str(local.dtype).removeprefix('torch.')}{list(local.shape)}",
             hint="batch and sequence sizes are part of a build: build for this shape",
         )
-    return value if local.stride() == spec.stride else _strided(value, spec)
-
-
-def _strided(tensor: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
-    """Copy ``tensor`` into the stride that a program was compiled for."""
-    copy = torch.empty_strided(spec.shape, spec.stride, dtype=tensor.dtype, device=tensor.device)
-    return copy.copy_(tensor)
+    return value if local.stride() == spec.stride else strided(value, spec)

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from pp_precompile.contract.errors import LoadError, Where
+from pp_precompile.contract.program import Value
 from pp_precompile.runtime.binding import Getter, accumulate
 from pp_precompile.runtime.loader import LoadedStage
 from pp_precompile.runtime.stage_forward import StageForward
@@ -70,18 +71,26 @@ class StoredLoss:
 
     def _run(
         self, arguments: Sequence[torch.Tensor]
-    ) -> tuple[torch.Tensor, torch.Tensor, list[tuple[str, torch.Tensor]]]:
+    ) -> tuple[torch.Tensor, torch.Tensor, list[tuple[Value, torch.Tensor]]]:
         """Return the loss, the gradient of the prediction, and gradients of parameters."""
         if self._getters is None:
-            binding = self._forward._binding
+            binding = self._forward.binding
             self._getters = binding.getters(self._values.inputs, _ARGUMENTS)
+        unsharded = self._forward.step.unsharded()
         with torch.no_grad():
-            results = self._program([get(arguments) for get in self._getters])
+            results = self._program([get(arguments, unsharded) for get in self._getters])
         named = list(zip(self._values.outputs, results, strict=True))
         loss = next(r for v, r in named if v.kind == "output")
         gradient = next(r for v, r in named if v.kind == "argument_gradient")
-        parameters = [(v.name, r) for v, r in named if v.kind == "parameter_gradient"]
+        parameters = [(v, r) for v, r in named if v.kind not in ("output", "argument_gradient")]
         return loss, gradient, parameters
+
+    def _add(self, value: Value, gradient: torch.Tensor) -> None:
+        """Add the gradient of a parameter that the loss reads itself."""
+        if value.kind == "unsharded_gradient":
+            self._forward.step.add(value.name, gradient)
+        else:
+            accumulate(self._forward.binding.parameters[value.name], gradient)
 
 
 class _LossFunction(torch.autograd.Function):
@@ -101,8 +110,8 @@ class _LossFunction(torch.autograd.Function):
         # product with one is exact.
         if tangent.device.type != "cpu" or tangent.item() != 1.0:
             gradient = gradient * tangent
-            parameters = [(name, value * tangent) for name, value in parameters]
+            parameters = [(value, result * tangent) for value, result in parameters]
         with torch.no_grad():
-            for name, value in parameters:
-                accumulate(ctx.stored._forward._binding.parameters[name], value)
+            for value, result in parameters:
+                ctx.stored._add(value, result)
         return None, gradient, None, None

@@ -13,19 +13,25 @@ from pp_precompile.contract.errors import Where
 from pp_precompile.contract.program import ROLES, ProgramEntry, ProgramRecord, Role, Value
 from pp_precompile.contract.stage import StageRecord
 from pp_precompile.contract.tensor import NamedTensor, TensorSpec
+from pp_precompile.graph.roles import role_of
 from pp_precompile.stage.compile import compile_program, to_bytes
 from pp_precompile.stage.counters import counters
 from pp_precompile.stage.describe import describe_state
+from pp_precompile.stage.hoist import hoist
+from pp_precompile.stage.split_backward import split_backward
 from pp_precompile.stage.structure import canonical_graph, program_key
-from pp_precompile.stage.trace import TracedProgram, trace
+from pp_precompile.stage.trace import trace
 from pp_precompile.stage.trace_loss import trace_loss
+from pp_precompile.stage.traced import TracedProgram
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageSource:
     """A stage to trace: its module (on meta is enough) and what it will be called with.
 
-    ``loss`` and ``loss_arguments`` belong to the last stage only.
+    ``loss`` and ``loss_arguments`` belong to the last stage only. ``backward_kinds`` are the kinds
+    of the schedule's backward actions for this stage, of B, I and W. ``gather_once`` asks for
+    parameters to be gathered and gradients to be reduced once a step, see :mod:`hoist`.
     """
 
     index: int
@@ -35,6 +41,8 @@ class StageSource:
     keywords: tuple[NamedTensor, ...]
     loss: nn.Module | None = None
     loss_arguments: tuple[NamedTensor, ...] = ()
+    backward_kinds: frozenset[str] = frozenset("B")
+    gather_once: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,21 +120,43 @@ def trace_stage(
         groups=groups,
         where=where,
     )
-    graphs: dict[Role, TracedProgram] = {"forward": traced.forward}
+    programs: dict[Role, TracedProgram] = {"forward": traced.forward}
     if traced.backward is not None:
-        graphs["backward"] = traced.backward
+        programs["backward"] = traced.backward
     if source.loss is not None:
-        graphs["loss"] = trace_loss(
+        programs["loss"] = trace_loss(
             source.loss, source.loss_arguments, device=device, groups=groups, where=where
         )
+    if source.gather_once:
+        programs = hoist(programs)
+    programs = _for_schedule(programs, source.backward_kinds)
     parameters, buffers = describe_state(source.module, device=device.type)
     return TracedStage(
         source=source,
         outputs=traced.outputs,
         parameters=parameters,
         buffers=buffers,
-        programs={role: _keyed(program, compiler) for role, program in graphs.items()},
+        programs={role: _keyed(program, compiler) for role, program in programs.items()},
     )
+
+
+def _for_schedule(
+    programs: Mapping[Role, TracedProgram], kinds: Iterable[str]
+) -> dict[Role, TracedProgram]:
+    """Return the programs that a schedule with these kinds of backward actions runs."""
+    result = dict(programs)
+    backward = result.pop("backward", None)
+    if backward is None:
+        return result
+    given = {value.kind for value in backward.outputs}
+    of_arguments = "argument_gradient" in given
+    of_parameters = not given.isdisjoint({"parameter_gradient", "unsharded_gradient"})
+    roles = {role_of(kind, of_arguments, of_parameters) for kind in kinds}
+    if "backward" in roles:
+        result["backward"] = backward
+    if "backward_input" in roles:
+        result["backward_input"], result["backward_weight"] = split_backward(backward)
+    return result
 
 
 def _keyed(program: TracedProgram, compiler: Mapping[str, str]) -> KeyedProgram:

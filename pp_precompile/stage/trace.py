@@ -13,20 +13,13 @@ from pp_precompile.contract.errors import CompileError, Where
 from pp_precompile.contract.program import Value
 from pp_precompile.contract.tensor import NamedTensor, TensorSpec
 from pp_precompile.stage import private_torch
+from pp_precompile.stage.collectives import drop_unused_collectives
 from pp_precompile.stage.describe import describe
 from pp_precompile.stage.fake_state import example, fake_state
 from pp_precompile.stage.memory import recompute_parameter_values
 from pp_precompile.stage.own_gradients import own_gradients
 from pp_precompile.stage.portable import drop_unused_inputs, is_data, use_logical_groups
-
-
-@dataclass(frozen=True, kw_only=True)
-class TracedProgram:
-    """A graph that is ready to compile, and what its inputs and outputs mean."""
-
-    graph: fx.GraphModule
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
+from pp_precompile.stage.traced import TracedProgram
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +89,7 @@ def _name_values(
     backward_outputs = _outputs(backward, naming.gradient)
     for graph in (forward, backward):
         _keep_data_outputs(graph)
+        drop_unused_collectives(graph)
         drop_unused_inputs(graph)
         use_logical_groups(graph, groups)
     forward_inputs = tuple(naming.input(n) for n in _placeholders(forward))

@@ -17,11 +17,12 @@ from pp_precompile.contract.errors import CompileError, PrecompileError, Where
 from pp_precompile.contract.program import Value
 from pp_precompile.contract.tensor import NamedTensor
 from pp_precompile.stage import private_torch
+from pp_precompile.stage.collectives import drop_unused_collectives
 from pp_precompile.stage.describe import describe, local_tensor
 from pp_precompile.stage.fake_state import example, fake_state
 from pp_precompile.stage.own_gradients import own_gradients
 from pp_precompile.stage.portable import use_logical_groups
-from pp_precompile.stage.trace import TracedProgram
+from pp_precompile.stage.traced import TracedProgram
 
 
 def trace_loss(
@@ -53,6 +54,7 @@ def trace_loss(
             expected="a loss of (prediction, labels, global_valid_tokens)",
             hint="use torchtitan's cross-entropy or chunked loss",
         ) from error
+    drop_unused_collectives(graph)
     use_logical_groups(graph, dict(groups))
     return TracedProgram(graph=graph, inputs=inputs, outputs=outputs)
 

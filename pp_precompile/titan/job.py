@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torchtitan.components.loss import ChunkedLossWrapper
+from torchtitan.distributed.fsdp import get_fsdp_reshard_after_forward_policy
 
 from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.environment import Device, Environment, cpu_device, host_environment
@@ -16,7 +17,7 @@ from pp_precompile.contract.errors import CompileError, Where
 from pp_precompile.contract.key import build_id, differing
 from pp_precompile.contract.manifest import FORMAT, Manifest
 from pp_precompile.contract.mesh import MeshSpec
-from pp_precompile.contract.schedule import ScheduleTable
+from pp_precompile.contract.schedule import ScheduleTable, backward_kinds
 from pp_precompile.contract.stage import StageRecord
 from pp_precompile.stage.loss import LossModule
 from pp_precompile.stage.portable import logical_groups
@@ -56,6 +57,17 @@ class Job:
     def build_id(self) -> Digest:
         """Digest of the factors: the identity of the build that this job needs."""
         return build_id(self.factors)
+
+    @property
+    def gather_once(self) -> bool:
+        """Whether parameters are gathered once a step and not once a microbatch.
+
+        As torchtitan decides it: by ``parallelism.fsdp_reshard_after_forward``, whose default is
+        to keep parameters gathered in a pipeline only.
+        """
+        return not get_fsdp_reshard_after_forward_policy(
+            self.config.parallelism.fsdp_reshard_after_forward, self.parallel_dims.pp_enabled
+        )
 
     def stages_of(self, pp_rank: int) -> tuple[int, ...]:
         """Return the stage indices of a pipeline rank."""
@@ -124,6 +136,8 @@ class Job:
             keywords=self.inputs.keywords(),
             loss=loss,
             loss_arguments=self.inputs.loss_arguments() if is_last else (),
+            backward_kinds=backward_kinds(self.schedule, stage),
+            gather_once=self.gather_once,
         )
 
     def _loss_module(self, module: nn.Module) -> LossModule:

@@ -1,5 +1,6 @@
 """Every private part of torchtitan that is used, in one place. Checked with torchtitan 0.3.0."""
 
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -59,6 +60,26 @@ def split_module(model: nn.Module, names: tuple[str, ...]) -> nn.Module:
     return _split_module(model, list(names))
 
 
+def schedule_from_actions(
+    actions: Sequence[Sequence[str]], stages: list[Any], **arguments: Any
+) -> Any:
+    """Return torch's runtime for the actions of each rank, written as in a schedule file.
+
+    Does what ``_PipelineScheduleRuntime._load_csv`` does after it has read its file. A file without
+    communication gets torch's own, which also adds the reduction of gradients.
+    """
+    from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRuntime
+
+    order = {rank: [_Action.from_str(text) for text in row] for rank, row in enumerate(actions)}
+    computes = all(action.is_compute_op for row in order.values() for action in row)
+    schedule = _PipelineScheduleRuntime(stages, **arguments)
+    schedule.pipeline_order = order
+    schedule._prepare_schedule_with_comms(
+        order, format="compute_only" if computes else "compute_comms"
+    )
+    return schedule
+
+
 def compute_order(schedule: Any) -> dict[int, list[Any]] | None:
     """Return a schedule's order of compute actions by pipeline rank, with None for bubbles."""
     order: dict[int, list[Any]] | None = schedule.pipeline_order
@@ -71,6 +92,7 @@ __all__ = [
     "compute_order",
     "generate_split",
     "get_schedule_class",
+    "schedule_from_actions",
     "split_module",
     "stages_of_rank",
 ]

@@ -1,6 +1,7 @@
 """The schedule of a job as a table, from torch's own schedule classes."""
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -8,14 +9,15 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti
 
-from pp_precompile.contract.errors import UsageError
+from pp_precompile.contract.errors import UsageError, Where
 from pp_precompile.contract.schedule import Action, ScheduleTable
+from pp_precompile.contract.schedule_file import ScheduleFile, read_schedule_file
 from pp_precompile.titan import private_titan
 
-_WITHOUT_PROGRAM = frozenset({"I", "W", "OVERLAP_F_B"})
-"""Kinds of action that need programs beside whole forwards and backwards."""
-
 _NO_PIPELINE = "none"
+
+Placement = tuple[tuple[int, ...], ...]
+"""The stage indices of each pipeline rank."""
 
 
 def schedule_table(
@@ -30,8 +32,8 @@ def schedule_table(
         pp_group: the process group of the ``pp`` mesh dimension, None without one.
 
     Raises:
-        UsageError: PPC002 for a schedule that splits the backward, PPC003 if the batch does not
-            fit the schedule.
+        UsageError: PPC003 if the batch does not fit the schedule, or the schedule's file is none or
+            does not fit the job; PPC007 if the file cannot be read.
     """
     degree = parallelism.pipeline_parallel_degree
     if degree == 1:
@@ -46,18 +48,86 @@ def schedule_table(
     size = parallelism.pipeline_parallel_microbatch_size
     check_microbatches(local_batch_size, size, stages)
     name = parallelism.pipeline_parallel_schedule
+    microbatches = local_batch_size // size
     placement = tuple(
         private_titan.stages_of_rank(rank, degree, name, stages) for rank in range(degree)
     )
-    order = _order(name, local_batch_size // size, stages, placement, pp_group)
-    _check_kinds(name, order)
+    file = schedule_file(parallelism)
+    if file is None:
+        actions = _order(name, microbatches, stages, placement, pp_group)
+    else:
+        _check_file(file, name, microbatches, placement)
+        actions = file.actions
     return ScheduleTable(
         name=name,
-        csv=None,
-        microbatches=local_batch_size // size,
+        csv=None if file is None else file.digest,
+        microbatches=microbatches,
         microbatch_size=size,
         stages_of_rank=placement,
-        actions=order,
+        actions=actions,
+    )
+
+
+def schedule_file(parallelism: Any) -> ScheduleFile | None:
+    """Read the schedule file that the job names; None if it names none.
+
+    Raises:
+        UsageError: PPC003 if it is no schedule, or cannot be read.
+    """
+    path = parallelism.pipeline_parallel_schedule_csv
+    if not path:
+        return None
+    what = f"the schedule file {path}"
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(
+            "PPC003",
+            f"{what} cannot be read: {error.strerror or error}",
+            expected="a CSV file as schedules/README.md describes it",
+            found=type(error).__name__,
+            hint="correct --parallelism.pipeline_parallel_schedule_csv",
+        ) from error
+    return read_schedule_file(data, what=what)
+
+
+def _check_file(file: ScheduleFile, name: str, microbatches: int, placement: Placement) -> None:
+    """Refuse a file for other ranks, stages or microbatches than the job's.
+
+    torchtitan takes the number of stages and their placement from the named schedule also when a
+    file is given, so a file with another placement would run on the wrong ranks.
+    """
+    if len(file.actions) != len(placement):
+        raise _misfit("ranks", f"{len(placement)} rows", f"{len(file.actions)} rows", "")
+    placed = tuple(tuple(sorted(held)) for held in placement)
+    for rank, (wanted, found) in enumerate(zip(placed, file.stages_of_rank, strict=True)):
+        if wanted != found:
+            raise _misfit(
+                "placement of stages",
+                f"stages {wanted} on rank {rank}, where {name} puts them",
+                f"stages {found}",
+                "--parallelism.pipeline_parallel_schedule says how stages lie: choose one that "
+                "places them as the file does (ZBVZeroBubble for a V, Interleaved1F1B for loops, "
+                "1F1B for one stage a rank)",
+                rank,
+            )
+    if file.microbatches != microbatches:
+        raise _misfit(
+            "number of microbatches",
+            f"{microbatches} (local batch size / microbatch size)",
+            str(file.microbatches),
+            "change --training.local_batch_size or take a file for this number",
+        )
+
+
+def _misfit(what: str, expected: str, found: str, hint: str, rank: int | None = None) -> UsageError:
+    return UsageError(
+        "PPC003",
+        f"the schedule file has another {what} than the job",
+        where=Where(rank=rank, field="parallelism.pipeline_parallel_schedule_csv"),
+        expected=expected,
+        found=found,
+        hint=hint or "take a file for the job's pipeline degree",
     )
 
 
@@ -143,20 +213,17 @@ def _as_run(actions: tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
-def _kind(text: str) -> str:
-    """Return an action's kind; two actions overlapped (``(0F1;1B0)OVERLAP_F_B``) are a kind too."""
-    return text.rpartition(")")[2] if text.startswith("(") else Action.parse(text).kind
-
-
-def _check_kinds(name: str, order: tuple[tuple[str, ...], ...]) -> None:
-    kinds = {_kind(text) for actions in order for text in actions}
-    split = kinds & _WITHOUT_PROGRAM
-    if split:
-        raise UsageError(
-            "PPC002",
-            f"the schedule {name} computes input and weight gradients apart, or overlaps actions",
-            expected="a schedule with whole backward actions: GPipe, 1F1B, Interleaved1F1B, "
-            "LoopedBFS",
-            found=f"actions of kind {', '.join(sorted(split))}",
-            hint="choose another --parallelism.pipeline_parallel_schedule",
-        )
+def torch_schedule(
+    table: ScheduleTable, stages: list[PipelineStage], *, loss_fn: Any, scale_grads: bool
+) -> Any:
+    """Return torch's schedule object that runs ``table`` over this rank's ``stages``."""
+    arguments = {
+        "n_microbatches": table.microbatches,
+        "loss_fn": loss_fn,
+        "scale_grads": scale_grads,
+    }
+    if table.csv is not None:
+        return private_titan.schedule_from_actions(table.actions, stages, **arguments)
+    schedule_class = private_titan.get_schedule_class(table.name)
+    is_multi = issubclass(schedule_class, PipelineScheduleMulti)
+    return schedule_class(stages if is_multi else stages[0], **arguments)

@@ -6,13 +6,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining.schedules import PipelineScheduleMulti
 
 from pp_precompile.contract.stage import StageRecord
-from pp_precompile.contract.tensor import TensorSpec
-from pp_precompile.titan import private_titan
+from pp_precompile.runtime.pipeline_stage import PrecompiledStage
+from pp_precompile.runtime.stage_forward import StageForward
 from pp_precompile.titan.job import Job
+from pp_precompile.titan.schedule import torch_schedule
 
 
 def parallel_stage(
@@ -40,41 +39,25 @@ def parallel_arguments(job: Job) -> dict[str, Any]:
     }
 
 
-def pipeline_stage(job: Job, module: nn.Module, record: StageRecord) -> PipelineStage:
-    """Return torch's stage around ``module``, with inputs and outputs known in advance.
-
-    Known on every stage, they spare the first step its shape-inference forward and the exchange
-    of pickled metadata between ranks.
-    """
-    return PipelineStage(
+def pipeline_stage(
+    job: Job, module: nn.Module, forward: StageForward, record: StageRecord
+) -> PrecompiledStage:
+    """Return torch's stage around ``module``, in which ``forward`` was installed."""
+    return PrecompiledStage(
         module,
-        record.index,
-        len(job.split),
-        job.device,
-        input_args=tuple(_meta(item.tensor) for item in record.arguments),
-        output_args=tuple(_meta(tensor, requires_grad=True) for tensor in record.outputs),
+        forward,
+        record,
+        stages=len(job.split),
+        device=job.device,
         group=job.parallel_dims.get_mesh("pp").get_group(),
     )
 
 
-def pipeline_schedule(job: Job, stages: list[PipelineStage], loss_fn: Any) -> Any:
+def pipeline_schedule(job: Job, stages: list[PrecompiledStage], loss_fn: Any) -> Any:
     """Return torch's schedule over ``stages``; ``loss_fn`` is one of torchtitan's losses."""
-    schedule_class = private_titan.get_schedule_class(job.schedule.name)
 
     def scalar_loss(*args: Any, **kwargs: Any) -> torch.Tensor:
         loss, _ = loss_fn(*args, **kwargs)
         return loss
 
-    return schedule_class(
-        stages if issubclass(schedule_class, PipelineScheduleMulti) else stages[0],
-        n_microbatches=job.schedule.microbatches,
-        loss_fn=scalar_loss,
-        scale_grads=False,
-    )
-
-
-def _meta(spec: TensorSpec, *, requires_grad: bool | None = None) -> torch.Tensor:
-    tensor = torch.empty_strided(
-        spec.shape, spec.stride, dtype=getattr(torch, spec.dtype), device="meta"
-    )
-    return tensor.requires_grad_(spec.requires_grad if requires_grad is None else requires_grad)
+    return torch_schedule(job.schedule, list(stages), loss_fn=scalar_loss, scale_grads=False)

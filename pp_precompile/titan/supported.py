@@ -52,12 +52,6 @@ def _unsupported(config: Any) -> Iterator[tuple[str, object, str]]:
             yield f"parallelism.{name}", degree, "1"
     if parallelism.spmd_backend != "partial_dtensor":
         yield "parallelism.spmd_backend", parallelism.spmd_backend, "partial_dtensor"
-    if parallelism.pipeline_parallel_schedule_csv:
-        yield (
-            "parallelism.pipeline_parallel_schedule_csv",
-            parallelism.pipeline_parallel_schedule_csv,
-            "a schedule by name",
-        )
     if compile_config.memory_policy != "default":
         yield "compile.memory_policy", compile_config.memory_policy, "default"
     if compile_config.enable_autoparallel:

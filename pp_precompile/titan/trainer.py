@@ -113,7 +113,7 @@ class PrecompiledStages:
         check_supported(config)
         self._config = config
         self._given: Any = None
-        self._forwards: list[tuple[nn.Module, StageForward]] = []
+        self._forwards: dict[int, tuple[nn.Module, StageForward]] = {}
         self._loss: StoredLoss | None = None
         self._acquired: Acquired | None = None
 
@@ -169,7 +169,7 @@ class PrecompiledStages:
         acquired = self._acquire(job, modules)
         self._install(modules, acquired, loss_fn)
         stages = [
-            pipeline_stage(job, module, acquired.manifest.stages[i])
+            pipeline_stage(job, module, self._forwards[i][1], acquired.manifest.stages[i])
             for i, module in modules.items()
         ]
         schedule = pipeline_schedule(job, stages, self._loss or loss_fn)
@@ -207,7 +207,7 @@ class PrecompiledStages:
         for index, module in modules.items():
             stage: LoadedStage = acquired.stages[index]
             forward = install(module, stage)
-            self._forwards.append((module, forward))
+            self._forwards[index] = module, forward
             if index == last:
                 self._loss = StoredLoss(stage, forward, loss_fn)
 
@@ -217,8 +217,10 @@ class PrecompiledStages:
         Raises:
             StaleBuildError: PPC103 if a module is not the one its stage was compiled for.
         """
-        for module, forward in self._forwards:
-            forward.bind(module)
+        assert self._acquired is not None
+        microbatches = self._acquired.manifest.schedule.microbatches
+        for module, forward in self._forwards.values():
+            forward.bind(module, microbatches=microbatches)
         if self._loss is not None:
             self._loss.use_eager(trainer.loss_fn)
             trainer.loss_fn = self._loss

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,18 +123,63 @@ def train(
     gradients: bool = False,
 ) -> Result:
     """Train on ``ranks`` ranks under torchrun; what they record goes to ``folder``."""
-    extra = {"RECORD": str(folder)} | ({"RECORD_GRADIENTS": "1"} if gradients else {})
+    result = _start(
+        [*arguments, "--dump_folder", str(folder / "dump")],
+        environment | {"RECORD": str(folder)},
+        ranks=ranks,
+        timeout=timeout,
+        gradients=gradients,
+    )
+    return Result(result.code, result.output, _records(folder))
+
+
+def train_cases(
+    cases: Mapping[str, Sequence[str]],
+    environment: dict[str, str],
+    folder: Path,
+    *,
+    ranks: int,
+    timeout: int = TIMEOUT,
+    gradients: bool = False,
+) -> dict[str, Result]:
+    """Train several jobs one after the other in the same ``ranks`` processes, by name.
+
+    What each records goes to the folder of its name below ``folder``.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    listed = folder / "cases.json"
+    listed.write_text(json.dumps({name: list(words) for name, words in cases.items()}))
+    result = _start(
+        [],
+        environment | {"RECORD": str(folder), "RECORD_CASES": str(listed)},
+        ranks=ranks,
+        timeout=timeout,
+        gradients=gradients,
+    )
+    return {name: Result(result.code, result.output, _records(folder / name)) for name in cases}
+
+
+def _start(
+    arguments: Sequence[str],
+    environment: dict[str, str],
+    *,
+    ranks: int,
+    timeout: int,
+    gradients: bool,
+) -> Result:
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)),
         *("--master-port", str(_free_port()), "-m", "tests.e2e.record", *arguments),
-        *("--dump_folder", str(folder / "dump")),
     ]
-    result = run(command, environment | extra, timeout=timeout)
-    records = {
+    extra = {"RECORD_GRADIENTS": "1"} if gradients else {}
+    return run(command, environment | extra, timeout=timeout)
+
+
+def _records(folder: Path) -> dict[int, dict[str, Any]]:
+    return {
         int(path.stem.split("_")[1]): json.loads(path.read_text())
         for path in folder.glob("rank_*.json")
     }
-    return Result(result.code, result.output, records)
 
 
 def build(

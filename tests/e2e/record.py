@@ -5,6 +5,9 @@ folder ``$RECORD``: losses and gradient norms bit for bit, every counter of dyna
 Inductor, our own counters, and the name of every program that was started.
 ``$RECORD_GRADIENTS`` also saves the first step's gradients and the parameters before it, by name.
 ``$FAULT`` (``kind:rank``) makes one rank meet a fault; see :mod:`tests.e2e.faults`.
+``$RECORD_CASES`` names a JSON file with several jobs by name, each a list of arguments: they run
+one after the other in the same processes, which saves the time to start them, and each records
+into a folder of its name below ``$RECORD``.
 """
 
 import dataclasses
@@ -14,9 +17,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(os.environ["RECORD"])
+ROOT = Path(os.environ["RECORD"])
 
-record: dict[str, Any] = {"losses": [], "grad_norms": [], "commands": []}
+folder = ROOT
+record: dict[str, Any] = {}
+
+
+def _reset(name: str = "") -> None:
+    """Forget what the job before did, and record into the folder ``name`` from now on."""
+    global folder
+    folder = ROOT / name
+    folder.mkdir(parents=True, exist_ok=True)
+    record.clear()
+    record.update(losses=[], grad_norms=[], commands=[])
+
+
+_reset()
 
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:
@@ -60,7 +76,7 @@ def _record_gradients() -> None:
             record["saved"] = True
             gradients = {name: whole(parameter.grad) for name, parameter in named}
             rank = torch.distributed.get_rank()
-            torch.save({"before": before, "gradients": gradients}, FOLDER / f"rank_{rank}.pt")
+            torch.save({"before": before, "gradients": gradients}, folder / f"rank_{rank}.pt")
         return result
 
     Trainer.forward_backward_step = step
@@ -74,8 +90,29 @@ def _write(code: int) -> None:
     record["torch"] = {name: dict(values) for name, values in torch_counters.items() if values}
     record["ours"] = dataclasses.asdict(counters)
     record["code"] = code
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / f"rank_{os.environ['RANK']}.json").write_text(json.dumps(record))
+    (folder / f"rank_{os.environ['RANK']}.json").write_text(json.dumps(record))
+
+
+def _train_cases(cases: dict[str, list[str]]) -> int:
+    """Train several jobs in one process group, until one of them fails."""
+    import torch.distributed as dist
+    from torch._dynamo.utils import counters as torch_counters
+
+    from pp_precompile.stage.counters import Counters, counters
+    from pp_precompile.train import main as train
+
+    end, dist.destroy_process_group = dist.destroy_process_group, lambda *_: None
+    code = 0
+    for name, arguments in cases.items():
+        _reset(name)
+        torch_counters.clear()
+        vars(counters).update(vars(Counters()))
+        code = train([*arguments, "--dump_folder", str(folder / "dump")])
+        _write(code)
+        if code:
+            break
+    end()
+    return code
 
 
 def main() -> int:
@@ -85,12 +122,13 @@ def main() -> int:
     cpu_platform.enable()
     _record_metrics()
     if os.environ.get("RECORD_GRADIENTS"):
-        FOLDER.mkdir(parents=True, exist_ok=True)
         _record_gradients()
     if os.environ.get("FAULT"):
         from tests.e2e.faults import inject
 
         inject(os.environ["FAULT"])
+    if os.environ.get("RECORD_CASES"):
+        return _train_cases(json.loads(Path(os.environ["RECORD_CASES"]).read_text()))
     from pp_precompile.train import main as train
 
     code = train()
