@@ -3,7 +3,10 @@
 ``make_manifest`` makes one; change it with ``msgspec.structs.replace`` to make it wrong.
 """
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Collection, Mapping
+
+import msgspec
 
 from pp_precompile.contract.digest import Digest, digest_bytes
 from pp_precompile.contract.encoding import encode
@@ -11,10 +14,12 @@ from pp_precompile.contract.environment import Device, Environment
 from pp_precompile.contract.key import build_id
 from pp_precompile.contract.manifest import FORMAT, Manifest
 from pp_precompile.contract.mesh import MeshSpec
-from pp_precompile.contract.program import BlobRef, ProgramBlob, ProgramRecord, Role, Value
-from pp_precompile.contract.schedule import ScheduleTable
+from pp_precompile.contract.program import ROLES, BlobRef, ProgramBlob, ProgramRecord, Role, Value
+from pp_precompile.contract.schedule import ScheduleTable, parse_actions
 from pp_precompile.contract.stage import StageRecord
 from pp_precompile.contract.tensor import NamedTensor, TensorSpec
+from pp_precompile.graph.identity import content_factors
+from pp_precompile.graph.roles import role_of
 
 BATCH, SEQUENCE, WIDTH = 1, 8, 4
 
@@ -29,6 +34,9 @@ ACTIVATION = TensorSpec(
 WEIGHT = TensorSpec(
     shape=(WIDTH, WIDTH), stride=(WIDTH, 1), dtype="float32", device="cpu", requires_grad=True
 )
+
+GATHERED = msgspec.structs.replace(WEIGHT, dtype="bfloat16", requires_grad=False)
+SCALAR = TensorSpec(shape=(), stride=(), dtype="float32", device="cpu")
 
 Put = Callable[[bytes], BlobRef]
 
@@ -60,31 +68,74 @@ def make_blob(stage: int, role: Role) -> bytes:
     return encode(ProgramBlob(code=f"{role} of stage {stage}".encode(), kernels={}))
 
 
-def make_program(stage: int, role: Role, put: Put = refer) -> ProgramRecord:
-    """Return a program whose inputs and outputs are those of a linear layer."""
-    weight = Value(kind="parameter", name=_weight(stage), tensor=WEIGHT)
-    saved = Value(kind="saved", name="0", tensor=ACTIVATION)
-    argument = Value(kind="argument", name="0", tensor=_argument(stage))
-    gradient = Value(kind="parameter_gradient", name=_weight(stage), tensor=WEIGHT)
-    if role == "forward":
-        inputs = [weight, argument]
-        outputs = [Value(kind="output", name="0", tensor=ACTIVATION), saved]
-    else:
-        inputs = [saved, Value(kind="tangent", name="0", tensor=ACTIVATION)]
-        outputs = [gradient]
-        if stage > 0:
-            outputs.append(Value(kind="argument_gradient", name="0", tensor=ACTIVATION))
+def make_program(
+    stage: int, role: Role, put: Put = refer, *, gather: bool = False
+) -> ProgramRecord:
+    """Return a program whose inputs and outputs are those of a linear layer.
+
+    Args:
+        stage: index of its stage.
+        role: what it does there.
+        put: stores its blob.
+        gather: its parameter is gathered, and its gradient reduced, once a step.
+    """
+    inputs, outputs = _signature(stage, role, gather)
     return ProgramRecord(
         key=digest_bytes(f"key of {role}, stage {stage}".encode()),
         blob=put(make_blob(stage, role)),
         kernels=0,
-        inputs=tuple(inputs),
-        outputs=tuple(outputs),
+        inputs=inputs,
+        outputs=outputs,
     )
 
 
-def make_stage(index: int, put: Put = refer) -> StageRecord:
-    """Return stage ``index``: one linear layer; stage 0 takes tokens."""
+def _signature(stage: int, role: Role, gather: bool) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+    parameter = Value(kind="parameter", name=_weight(stage), tensor=WEIGHT)
+    reduced = Value(kind="parameter_gradient", name=_weight(stage), tensor=WEIGHT)
+    gathered = Value(kind="unsharded", name=_weight(stage), tensor=GATHERED)
+    unreduced = Value(kind="unsharded_gradient", name=_weight(stage), tensor=GATHERED)
+    weight, gradient = (gathered, unreduced) if gather else (parameter, reduced)
+    argument = Value(kind="argument", name="0", tensor=_argument(stage))
+    output = Value(kind="output", name="0", tensor=ACTIVATION)
+    saved = Value(kind="saved", name="0", tensor=ACTIVATION)
+    tangent = Value(kind="tangent", name="0", tensor=ACTIVATION)
+    deferred = Value(kind="deferred", name="0", tensor=ACTIVATION)
+    to_argument = Value(kind="argument_gradient", name="0", tensor=ACTIVATION)
+    read = (gathered,) if gather else ()
+    signatures: dict[Role, tuple[tuple[Value, ...], tuple[Value, ...]]] = {
+        "unshard": ((parameter,), (gathered,)),
+        "forward": ((weight, argument), (output, saved)),
+        "loss": (
+            (
+                Value(kind="argument", name="0", tensor=ACTIVATION),
+                Value(kind="argument", name="1", tensor=TOKENS),
+            ),
+            (Value(kind="output", name="0", tensor=SCALAR), to_argument),
+        ),
+        "backward": (
+            (*read, saved, tangent),
+            (gradient, *((to_argument,) if stage > 0 else ())),
+        ),
+        "backward_input": ((*read, tangent), (to_argument, deferred)),
+        "backward_weight": ((saved, deferred), (gradient,)),
+        "reduce_grad": ((unreduced,), (reduced,)),
+    }
+    return signatures[role]
+
+
+def make_stage(
+    index: int, put: Put = refer, *, kinds: Collection[str] = "FB", gather: bool = False
+) -> StageRecord:
+    """Return stage ``index``: one linear layer; stage 0 takes tokens.
+
+    Args:
+        index: of the stage.
+        put: stores its programs' blobs.
+        kinds: of the actions that it has programs for.
+        gather: has programs that gather its parameter and reduce its gradient.
+    """
+    roles = {role_of(kind, index > 0, True) for kind in kinds} - {"unshard", "reduce_grad"}
+    roles |= {"unshard", "reduce_grad"} if gather else set()
     return StageRecord(
         index=index,
         modules=(f"layers.{index}",),
@@ -94,8 +145,7 @@ def make_stage(index: int, put: Put = refer) -> StageRecord:
         parameters=(NamedTensor(name=_weight(index), tensor=WEIGHT),),
         buffers=(),
         programs={
-            "forward": make_program(index, "forward", put),
-            "backward": make_program(index, "backward", put),
+            role: make_program(index, role, put, gather=gather) for role in ROLES if role in roles
         },
     )
 
@@ -127,6 +177,8 @@ def make_manifest(
     factors: Mapping[str, str] | None = None,
     environment: Environment | None = None,
     put: Put = refer,
+    schedule: ScheduleTable | None = None,
+    gather: bool = False,
 ) -> Manifest:
     """Return a valid manifest.
 
@@ -138,8 +190,14 @@ def make_manifest(
         factors: key factors beside ``stages`` and ``microbatches``.
         environment: the host it was built on.
         put: stores each blob's bytes, for example ``store.blobs.put``.
+        schedule: instead of one with all forwards first; each stage has programs for its actions,
+            and ``stages``, ``ranks`` and ``microbatches`` are those of the schedule.
+        gather: each stage gathers its parameter and reduces its gradient once a step.
     """
     ranks = ranks or stages
+    schedule = schedule or make_schedule(stages, ranks, microbatches)
+    stages, ranks = schedule.stages, len(schedule.stages_of_rank)
+    microbatches = schedule.microbatches
     mesh = {"pp": ranks, **(dims or {})}
     known = {"stages": str(stages), "microbatches": str(microbatches), **(factors or {})}
     return Manifest(
@@ -148,9 +206,40 @@ def make_manifest(
         factors=known,
         environment=environment or make_environment(),
         mesh=MeshSpec(dims=tuple(mesh), sizes=tuple(mesh.values())),
-        schedule=make_schedule(stages, ranks, microbatches),
-        stages=tuple(make_stage(index, put) for index in range(stages)),
+        schedule=schedule,
+        stages=tuple(
+            make_stage(index, put, kinds=kinds, gather=gather)
+            for index, kinds in sorted(_kinds(schedule).items())
+        ),
     )
+
+
+def make_sound(schedule: ScheduleTable, *, gather: bool = False, put: Put = refer) -> Manifest:
+    """Return a manifest for ``schedule`` in which no check finds anything.
+
+    The stages are those of :func:`make_manifest`; the first and the last have the model's ends as
+    well, the last a loss, and the key factors say what the content says.
+    """
+    manifest = make_manifest(schedule=schedule, gather=gather, put=put)
+    *others, last = manifest.stages
+    with_loss = {**last.programs, "loss": make_program(last.index, "loss", put)}
+    last = msgspec.structs.replace(
+        last, modules=(*last.modules, "norm", "lm_head"), programs=with_loss
+    )
+    first, *rest = (*others, last)
+    first = msgspec.structs.replace(first, modules=("tok_embeddings", *first.modules))
+    manifest = msgspec.structs.replace(manifest, stages=(first, *rest))
+    factors = content_factors(manifest)
+    return msgspec.structs.replace(manifest, factors=factors, build_id=build_id(factors))
+
+
+def _kinds(schedule: ScheduleTable) -> dict[int, set[str]]:
+    """Return the kinds of actions of each stage."""
+    kinds: dict[int, set[str]] = {stage: set() for stage in range(schedule.stages)}
+    for text in itertools.chain(*schedule.actions):
+        for action in parse_actions(text):
+            kinds[action.stage].add(action.kind)
+    return kinds
 
 
 def some_digest(text: str) -> Digest:

@@ -22,7 +22,7 @@ def tables(name: str) -> list[tuple[str, Table]]:
         elif not inside:
             found.append((heading, [row]))
             inside = True
-        elif any(cell.strip("-") for cell in row):
+        elif any(cell.strip("-:") for cell in row):
             found[-1][1].append(row)
     return found
 

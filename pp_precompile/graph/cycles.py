@@ -46,6 +46,11 @@ def _ends_of_runs(ring: list[Node]) -> list[Node]:
     kept = []
     for index, node in enumerate(ring):
         before, after = ring[index - 1], ring[(index + 1) % len(ring)]
-        if not before[1] == node[1] == after[1]:
+        if not (_in_line(before, node) and _in_line(node, after)):
             kept.append(node)
     return kept
+
+
+def _in_line(one: Node, other: Node) -> bool:
+    """A ring may lie on one rank: with two stages there, one can wait for the other."""
+    return one[1] == other[1] and int(one[2]) < int(other[2])

@@ -50,12 +50,18 @@ def dependency_graph(manifest: Manifest, timetable: Timetable) -> nx.DiGraph:
         for role in stage.programs
     )
     graph.add_edges_from(_values(manifest))
-    graph.add_edges_from(_order(timetable))
     graph.add_edges_from(_needs(manifest, timetable))
-    graph.add_edges_from(
-        (("action", *start), ("action", *end)) for start, end in transfers(timetable)
-    )
+    graph.add_edges_from(action_edges(timetable))
     return graph
+
+
+def action_edges(timetable: Timetable) -> Iterator[Edge]:
+    """Yield the edges between actions: in line on one rank, and from what another waits for."""
+    for rank, actions in enumerate(timetable.ranks):
+        for position in range(len(actions) - 1):
+            yield ("action", rank, position), ("action", rank, position + 1)
+    for start, end in transfers(timetable):
+        yield ("action", *start), ("action", *end)
 
 
 def missing_programs(graph: nx.DiGraph) -> dict[tuple[int, str], list[Node]]:
@@ -107,12 +113,6 @@ def _programs(stage: StageRecord, kind: Kind, *, outputs: bool = False) -> Itera
     for role, program in stage.programs.items():
         if kind in allowed[role] and tensors.by_name(program, kind, outputs=outputs):
             yield ("program", stage.index, role)
-
-
-def _order(timetable: Timetable) -> Iterator[Edge]:
-    for rank, actions in enumerate(timetable.ranks):
-        for position in range(len(actions) - 1):
-            yield ("action", rank, position), ("action", rank, position + 1)
 
 
 def _needs(manifest: Manifest, timetable: Timetable) -> Iterator[Edge]:

@@ -1,0 +1,39 @@
+"""The files of schedules/ for tests, each with the schedule that the README names beside it."""
+
+from pathlib import Path
+
+from pp_precompile.contract.schedule import ScheduleTable
+from pp_precompile.contract.schedule_file import ScheduleFile, read_schedule_file
+from tests.pages import tables
+
+FOLDER = Path(__file__).parent.parent / "schedules"
+
+_README = "../schedules/README.md"
+
+ROWS = {
+    row[0].partition("]")[0].strip("["): row[1:]
+    for _, rows in tables(_README)
+    if rows[0][0] == "file"
+    for row in rows[1:]
+}
+"""The README's table: the cells behind each file's name."""
+
+FILES = sorted(path.name for path in FOLDER.glob("*.csv"))
+
+
+def read(name: str) -> ScheduleFile:
+    """Read one of the files."""
+    return read_schedule_file((FOLDER / name).read_bytes(), what=name)
+
+
+def table(name: str) -> ScheduleTable:
+    """Return the schedule of a job that names one of the files."""
+    file = read(name)
+    return ScheduleTable(
+        name=ROWS[name][0],
+        csv=file.digest,
+        microbatches=file.microbatches,
+        microbatch_size=1,
+        stages_of_rank=file.stages_of_rank,
+        actions=file.actions,
+    )
