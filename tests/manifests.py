@@ -5,6 +5,7 @@
 
 import itertools
 from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 import msgspec
 
@@ -214,13 +215,13 @@ def make_manifest(
     )
 
 
-def make_sound(schedule: ScheduleTable, *, gather: bool = False, put: Put = refer) -> Manifest:
+def make_sound(schedule: ScheduleTable, *, put: Put = refer, **options: Any) -> Manifest:
     """Return a manifest for ``schedule`` in which no check finds anything.
 
-    The stages are those of :func:`make_manifest`; the first and the last have the model's ends as
-    well, the last a loss, and the key factors say what the content says.
+    The stages are those of :func:`make_manifest`, which takes ``options``; the first and the last
+    have the model's ends as well, the last a loss, and the key factors say what the content says.
     """
-    manifest = make_manifest(schedule=schedule, gather=gather, put=put)
+    manifest = make_manifest(schedule=schedule, put=put, **options)
     *others, last = manifest.stages
     with_loss = {**last.programs, "loss": make_program(last.index, "loss", put)}
     last = msgspec.structs.replace(

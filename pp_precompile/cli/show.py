@@ -10,7 +10,9 @@ from pp_precompile.cli.output import SHORT, print_json, print_table, size, table
 from pp_precompile.contract.errors import StaleBuildError, Where
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.program import ROLES, ProgramRecord, Value
+from pp_precompile.contract.schedule import ScheduleTable
 from pp_precompile.contract.stage import StageRecord
+from pp_precompile.graph.bubble import bubble_fraction
 
 
 def run(argv: Sequence[str]) -> int:
@@ -60,7 +62,9 @@ def _print_build(manifest: Manifest) -> None:
     facts = table("build", manifest.build_id)
     facts.add_row("manifest", manifest.manifest_id)
     facts.add_row("mesh", f"{manifest.mesh} = {manifest.mesh.world_size} ranks")
-    facts.add_row("schedule", schedule.name)
+    file = f" beside the file {schedule.csv[:SHORT]}" if schedule.csv else ""
+    facts.add_row("schedule", f"{schedule.name}{file}")
+    facts.add_row("bubble", _bubble(schedule))
     facts.add_row("microbatches", f"{schedule.microbatches} of {schedule.microbatch_size}")
     for name in ("torch", "torchtitan", "triton", "python", "platform", "libc", "pp_precompile"):
         facts.add_row(name, getattr(environment, name))
@@ -85,6 +89,14 @@ def _print_build(manifest: Manifest) -> None:
         held = ", ".join(map(str, schedule.stages_of_rank[rank]))
         orders.add_row(str(rank), held, " ".join(actions))
     print_table(orders)
+
+
+def _bubble(schedule: ScheduleTable) -> str:
+    try:
+        return f"{float(bubble_fraction(schedule)):.1%} of the ranks' time, at unit times"
+    except ValueError as error:
+        # Other commands say what is wrong with it; this one shows what there is.
+        return str(error)
 
 
 def _print_stage(stage: StageRecord) -> None:

@@ -2,11 +2,16 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pp_precompile.cli.main import COMMANDS, main
 from pp_precompile.contract.manifest import Manifest
+from pp_precompile.contract.program import ROLES
+from pp_precompile.store.store import open_store
 from tests.cli.commands import command, filled
+from tests.manifests import make_schedule, make_sound
+from tests.schedules import table
 
 READING = ("validate", "ls", "show", "diff", "explain")
 
@@ -58,6 +63,29 @@ def test_show_a_stage_with_its_calling_conventions(tmp_path: Path) -> None:
     ):
         assert text in result.out
     assert "layers.4" not in result.out
+
+
+def test_show_a_build_with_a_schedule_file_and_programs_of_every_role(tmp_path: Path) -> None:
+    store = open_store(tmp_path, create=True)
+    schedule = table("dualpipev_2x8.csv")
+    built = make_sound(schedule, gather=True, put=store.blobs.put)
+    store.builds.publish(built)
+    shown = command("show", tmp_path).out
+    for text in (f"DualPipeV beside the file {str(schedule.csv)[:12]}", "4.0%", *ROLES):
+        assert text in shown
+    assert "(3F7;0B5)OVERLAP_F_B" in "".join(shown.split())
+    stage = command("show", tmp_path, "--stage", 3).out
+    for kind in ("unsharded", "deferred", "unsharded_gradient"):
+        assert kind in stage
+
+
+def test_show_a_schedule_that_no_check_would_let_pass(tmp_path: Path) -> None:
+    store = open_store(tmp_path, create=True)
+    schedule = make_schedule(2, 2, 2)
+    orders = (("0F0", "0B0", "0F1", "0B1"), ("1F0", "1F1", "1B0", "1B1"))
+    ring = msgspec.structs.replace(schedule, actions=orders)
+    store.builds.publish(make_sound(ring, put=store.blobs.put))
+    assert "the schedule waits for itself" in command("show", tmp_path).out
 
 
 def test_show_as_json_is_the_manifest(tmp_path: Path) -> None:

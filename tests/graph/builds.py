@@ -17,7 +17,8 @@ from pp_precompile.graph.identity import content_factors
 
 DATA = Path(__file__).parent / "data"
 
-NAMES = ("llama3_pp4_1f1b", "llama3_pp2_interleaved", "llama3_pp2_fsdp2")
+NAMES = tuple(sorted(path.stem for path in DATA.glob("*.msgpack")))
+"""Every real manifest that is there."""
 
 Plain = dict[str, Any]
 
