@@ -1,11 +1,12 @@
 """Stores that several tests read; each is built once a session, with one compiler cache."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.e2e import launch
+from tests.e2e.oracle import Gradients, gradients_of
 
 LLAMA = ("--module", "pp_precompile.models.llama3", "--config", "llama3_debugmodel_sdpa")
 SEED = ("--debug.seed", "42")
@@ -53,4 +54,38 @@ def fresh_host(tmp_path: Path) -> dict[str, str]:
     return launch.fresh_host(tmp_path / "host")
 
 
-RunJob = Callable[..., launch.Result]
+@pytest.fixture(scope="session")
+def seed_checkpoint(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Arguments that start from one set of weights, whatever the parallelism."""
+    folder = tmp_path_factory.mktemp("seed")
+    make = ("--checkpoint.enable", "--checkpoint.create_seed_checkpoint")
+    result = launch.train(
+        arguments(1, None, *make), launch.environment(cache), folder / "run", ranks=1
+    )
+    assert result.code == 0, result.output
+    path = folder / "run" / "dump" / "checkpoint" / "step-0"
+    assert path.is_dir()
+    return [
+        *("--checkpoint.enable", "--checkpoint.initial_load_path", str(path)),
+        *("--checkpoint.no-initial_load_model_only", "--checkpoint.interval", "1000"),
+    ]
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """Losses of every step, and gradients of the first, of the whole model in one process."""
+
+    losses: list[float]
+    gradients: Gradients
+
+
+@pytest.fixture(scope="session")
+def oracle(
+    cache: Path, seed_checkpoint: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Oracle:
+    """The whole model, eager, in a single process."""
+    folder = tmp_path_factory.mktemp("oracle")
+    job = arguments(1, None, *seed_checkpoint)
+    result = launch.train(job, launch.environment(cache), folder, ranks=1, gradients=True)
+    assert result.code == 0, result.output
+    return Oracle(losses=result.losses(), gradients=gradients_of(folder, 1))
