@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pp_precompile.contract.schedule import Action
+from pp_precompile.contract.schedule import Action, parse_actions
 from tests.manifests import make_schedule
 
 WITH_MICROBATCH = ("F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B")
@@ -52,6 +52,38 @@ def test_whatever_is_read_is_the_only_text_of_its_action(text: str) -> None:
     except ValueError:
         return
     assert str(action) == text
+
+
+@given(ACTIONS)
+def test_a_cell_of_one_action_is_that_action(action: Action) -> None:
+    assert parse_actions(str(action)) == (action,)
+
+
+@pytest.mark.parametrize("backward", ["B", "I"])
+def test_overlapped_actions_come_in_the_order_written(backward: str) -> None:
+    pair = (Action(0, "F", 4), Action(1, backward, 10))
+    assert parse_actions(f"(0F4;1{backward}10)OVERLAP_F_B") == pair
+    assert parse_actions(f"(1{backward}10;0F4)OVERLAP_F_B") == pair[::-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("(0F4;1F0)OVERLAP_F_B", "does not overlap a forward with a backward"),
+        ("(0F4;1W0)OVERLAP_F_B", "does not overlap a forward with a backward"),
+        ("(0F4;1UNSHARD)OVERLAP_F_B", "does not overlap a forward with a backward"),
+        ("(0F4;1X0)OVERLAP_F_B", "'1X0' is not an action"),
+        ("(0F4; 1B0)OVERLAP_F_B", "' 1B0' is not an action"),
+        ("(0F4)OVERLAP_F_B", "is not an action"),
+        ("(0F4;1B0;2F0)OVERLAP_F_B", "is not an action"),
+        ("(0F4;1B0)OVERLAP", "is not an action"),
+        ("0F4;1B0", "is not an action"),
+        ("((0F4;1B0)OVERLAP_F_B;1B0)OVERLAP_F_B", "is not an action"),
+    ],
+)
+def test_other_cells_are_refused(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        parse_actions(text)
 
 
 def test_stages_and_owners() -> None:

@@ -8,7 +8,7 @@ import pytest
 from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.encoding import encode
 from pp_precompile.contract.errors import CorruptError, MissingBuildError, StoreError
-from pp_precompile.contract.manifest import Manifest
+from pp_precompile.contract.manifest import FORMAT, Manifest
 from pp_precompile.contract.program import BlobRef
 from pp_precompile.store.store import Store
 from tests.manifests import make_manifest, some_digest
@@ -132,10 +132,10 @@ def test_a_truncated_manifest_is_damaged(store: Store, size: int) -> None:
 
 def test_a_manifest_of_another_format_is_told_from_damage(store: Store) -> None:
     build = some_digest("future")
-    manifest_path(store, build).write_bytes(encode({"format": 2}))
+    manifest_path(store, build).write_bytes(encode({"format": FORMAT + 1}))
     with pytest.raises(CorruptError) as caught:
         store.builds.read(build)
-    assert (caught.value.code, caught.value.found) == ("PPC206", "format 2")
+    assert (caught.value.code, caught.value.found) == ("PPC206", f"format {FORMAT + 1}")
 
 
 def test_a_linked_manifest_is_refused(store: Store, tmp_path: Path) -> None:
