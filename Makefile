@@ -4,14 +4,20 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.pp_precompile_installed
+# A second environment with the newest torch that the project admits; see test-torch215.
+VENV215 ?= .venv215
+BIN215 := $(VENV215)/bin
+STAMP215 := $(VENV215)/.pp_precompile_installed
+TORCH215 := torch>=2.15,<2.16
+TESTS215 := tests/e2e tests/runtime tests/stage tests/titan
 # Extra arguments for pytest, such as PYTEST_ARGS='tests/store -x'.
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv toolchain demo test lint format data clean
+.PHONY: help venv toolchain demo test test-torch215 lint format data clean
 
 help: ## say what the targets do
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 venv: $(STAMP) ## create .venv and install the package with its development tools
 
@@ -32,10 +38,24 @@ demo: toolchain $(STAMP) ## build the debug model's stages, train cold and warm,
 	@$(BIN)/python -m benchmarks.demo
 
 # One thread a process: the suite starts several ranks side by side, and sums stay reproducible.
-test: export OMP_NUM_THREADS := 1
-test: export TOKENIZERS_PARALLELISM := false
+test test-torch215: export OMP_NUM_THREADS := 1
+test test-torch215: export TOKENIZERS_PARALLELISM := false
 test: toolchain $(STAMP) lint ## lint, then run the whole test suite
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-torch215: toolchain $(STAMP215) ## run the tests of stages and whole jobs on torch 2.15, in .venv215
+	@$(BIN215)/python -c 'import torch; print("torch", torch.__version__)'
+	$(BIN215)/python -m pytest $(TESTS215) $(PYTEST_ARGS)
+
+$(STAMP215): pyproject.toml
+	@test -x $(BIN215)/pip || { echo "creating $(VENV215)"; $(PYTHON) -m venv $(VENV215); }
+	@echo "installing pp_precompile and $(TORCH215) into $(VENV215) (minutes)"
+	@$(BIN215)/python -m pip install --quiet --disable-pip-version-check '$(TORCH215)' -e '.[dev]' \
+	  || { echo "pip could not install $(TORCH215) and the project: its reason is above." >&2; \
+	    $(BIN215)/python -m pip config list | grep -i constraint >&2 \
+	    && echo "If this constraint caps torch, it has to be lifted for this target." >&2; \
+	    exit 1; }
+	@touch $@
 
 lint: $(STAMP) ## style, types, spelling, sizes and layers
 	$(BIN)/ruff check .
@@ -51,7 +71,7 @@ format: $(STAMP) ## rewrite the sources in the project's style
 data: $(STAMP) ## make the debug corpus and tokenizer again (same bytes)
 	$(BIN)/python -m pp_precompile.models.debug_data.make
 
-clean: ## remove .venv, caches, build products and the demo's store
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+clean: ## remove both venvs, caches, build products and the demo's store
+	rm -rf $(VENV) $(VENV215) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 	  outputs .demo
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
