@@ -14,3 +14,15 @@ def llama3_chunked_loss() -> PrecompileTrainer.Config:
     config.loss = ChunkedLossWrapperWithParamGrads.Config(loss_fn=CrossEntropyLoss.Config())
     assert isinstance(config.loss, ChunkedLossWrapper.Config)
     return config
+
+
+def llama3_uneven_stages() -> PrecompileTrainer.Config:
+    """The small debug model in four stages of one, three, two and no layers."""
+    config = small(to_precompile_config(config_registry.graph_trainer_llama3_debugmodel_sdpa()))
+    config.parallelism.module_fqns_per_model_part = [
+        ["tok_embeddings", "layers.0"],
+        ["layers.1", "layers.2", "layers.3"],
+        ["layers.4", "layers.5"],
+        ["norm", "lm_head"],
+    ]
+    return config
