@@ -21,6 +21,7 @@ CODES: dict[str, str] = {
     "PPC103": "the live module differs from the stored stage",
     "PPC104": "the inputs differ from the stored stage",
     "PPC105": "a stage or program is missing from the build",
+    "PPC106": "a stage runs more microbatches than a step has",
     # 2xx: the store
     "PPC201": "the store cannot be read",
     "PPC202": "the store cannot be written",

@@ -2,15 +2,18 @@
 
 from collections.abc import Collection, Iterator
 
+import networkx as nx
+
 from pp_precompile.contract.environment import Environment
 from pp_precompile.contract.errors import Where
 from pp_precompile.contract.manifest import Manifest
+from pp_precompile.contract.schedule import ScheduleTable
 from pp_precompile.graph.actions import check_known, check_once, check_order, check_reduction
 from pp_precompile.graph.blobs import ReadBlob, check_blobs
 from pp_precompile.graph.communication import check_channels, check_pairs
 from pp_precompile.graph.conventions import check_conventions
 from pp_precompile.graph.cycles import check_acyclic
-from pp_precompile.graph.dependency import dependency_graph
+from pp_precompile.graph.dependency import action_edges, dependency_graph
 from pp_precompile.graph.edges import check_activations, check_gradients
 from pp_precompile.graph.finding import Finding, listed
 from pp_precompile.graph.gradients import check_parameter_gradients
@@ -96,6 +99,14 @@ def check_build(
     if read_blob is not None:
         findings += check_blobs(manifest, read_blob, selected(manifest, stages, ranks))
     return findings
+
+
+def check_table(schedule: ScheduleTable) -> list[Finding]:
+    """Return everything for which a schedule cannot run, whatever the programs of its stages."""
+    table = timetable(schedule)
+    findings = [finding for check in OF_TIMETABLE for finding in check(table)]
+    graph = nx.DiGraph(action_edges(table))
+    return findings + list(check_acyclic(graph, table))
 
 
 def selected(

@@ -54,11 +54,11 @@ class PrecompiledStage(PipelineStage):
     # sent between ranks, but not what is handed over between two stages of one rank.
 
     def get_local_bwd_output(self, mb_index: int) -> Any:
-        """Return the gradients for the stage before, if that is on this rank; none in evaluation."""
+        """Return the gradients for the stage before on this rank; none in evaluation."""
         return super().get_local_bwd_output(mb_index) if self.has_backward else ()
 
     def set_local_bwd_input(self, next_stage_bwd_outputs: Any, mb_index: int) -> None:
-        """Take the gradients of the stage behind, if that is on this rank; none in evaluation."""
+        """Take the gradients of the stage behind on this rank; none in evaluation."""
         if self.has_backward:
             super().set_local_bwd_input(next_stage_bwd_outputs, mb_index)
 

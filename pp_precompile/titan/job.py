@@ -164,6 +164,7 @@ def describe_job(config: Any, *, model: nn.Module, parallel_dims: Any, device: t
         PrecompileError: PPC002 to PPC005 for a configuration that cannot work.
     """
     check_device(device)
+    private_titan.forget_wrapped_classes()
     parallelism = config.parallelism
     split = stage_split(parallel_dims, parallelism, config.model_spec.model)
     pp_mesh = parallel_dims.get_optional_mesh("pp")

@@ -63,6 +63,17 @@ def split_module(model: nn.Module, names: tuple[str, ...]) -> nn.Module:
     return _split_module(model, list(names))
 
 
+def forget_wrapped_classes() -> None:
+    """Let simple_fsdp wrap modules anew.
+
+    It keeps a wrapped class for each class of modules, and with it the mesh and the precision of
+    the first job in this process, which a second job must not get.
+    """
+    from torchtitan.experiments.graph_trainer import simple_fsdp
+
+    simple_fsdp._wrap_class_cache.clear()
+
+
 def schedule_from_actions(
     actions: Sequence[Sequence[str]], stages: list[Any], **arguments: Any
 ) -> Any:
@@ -133,6 +144,7 @@ __all__ = [
     "CHECKED",
     "check_version",
     "compute_order",
+    "forget_wrapped_classes",
     "generate_split",
     "get_schedule_class",
     "schedule_from_actions",

@@ -12,6 +12,9 @@ from torch.distributed.pipelining.schedules import PipelineScheduleMulti
 from pp_precompile.contract.errors import UsageError, Where
 from pp_precompile.contract.schedule import Action, ScheduleTable
 from pp_precompile.contract.schedule_file import ScheduleFile, read_schedule_file
+from pp_precompile.graph.check import check_table
+from pp_precompile.graph.finding import listed
+from pp_precompile.graph.refuse import refuse
 from pp_precompile.titan import private_titan
 
 _NO_PIPELINE = "none"
@@ -32,8 +35,8 @@ def schedule_table(
         pp_group: the process group of the ``pp`` mesh dimension, None without one.
 
     Raises:
-        UsageError: PPC003 if the batch does not fit the schedule, or the schedule's file is none or
-            does not fit the job; PPC007 if the file cannot be read.
+        UsageError: PPC003 if the batch does not fit the schedule, or the schedule's file cannot be
+            read or is for other numbers; PPC521 to PPC527 if what the file says cannot run.
     """
     degree = parallelism.pipeline_parallel_degree
     if degree == 1:
@@ -58,7 +61,7 @@ def schedule_table(
     else:
         _check_file(file, name, microbatches, placement)
         actions = file.actions
-    return ScheduleTable(
+    table = ScheduleTable(
         name=name,
         csv=None if file is None else file.digest,
         microbatches=microbatches,
@@ -66,6 +69,10 @@ def schedule_table(
         stages_of_rank=placement,
         actions=actions,
     )
+    if file is not None:
+        path = parallelism.pipeline_parallel_schedule_csv
+        refuse(check_table(table), f"the schedule file {path}", error=UsageError)
+    return table
 
 
 def schedule_file(parallelism: Any) -> ScheduleFile | None:
@@ -98,14 +105,21 @@ def _check_file(file: ScheduleFile, name: str, microbatches: int, placement: Pla
     file is given, so a file with another placement would run on the wrong ranks.
     """
     if len(file.actions) != len(placement):
-        raise _misfit("ranks", f"{len(placement)} rows", f"{len(file.actions)} rows", "")
+        raise _misfit(
+            "PPC003",
+            "number of ranks",
+            f"{len(placement)} rows",
+            f"{len(file.actions)} rows",
+            "take a file for the job's pipeline degree",
+        )
     placed = tuple(tuple(sorted(held)) for held in placement)
     for rank, (wanted, found) in enumerate(zip(placed, file.stages_of_rank, strict=True)):
         if wanted != found:
             raise _misfit(
+                "PPC527",
                 "placement of stages",
-                f"stages {wanted} on rank {rank}, where {name} puts them",
-                f"stages {found}",
+                f"stages {listed(wanted)} on rank {rank}, where {name} puts them",
+                f"stages {listed(found)}",
                 "--parallelism.pipeline_parallel_schedule says how stages lie: choose one that "
                 "places them as the file does (ZBVZeroBubble for a V, Interleaved1F1B for loops, "
                 "1F1B for one stage a rank)",
@@ -113,6 +127,7 @@ def _check_file(file: ScheduleFile, name: str, microbatches: int, placement: Pla
             )
     if file.microbatches != microbatches:
         raise _misfit(
+            "PPC003",
             "number of microbatches",
             f"{microbatches} (local batch size / microbatch size)",
             str(file.microbatches),
@@ -120,14 +135,16 @@ def _check_file(file: ScheduleFile, name: str, microbatches: int, placement: Pla
         )
 
 
-def _misfit(what: str, expected: str, found: str, hint: str, rank: int | None = None) -> UsageError:
+def _misfit(
+    code: str, what: str, expected: str, found: str, hint: str, rank: int | None = None
+) -> UsageError:
     return UsageError(
-        "PPC003",
+        code,
         f"the schedule file has another {what} than the job",
         where=Where(rank=rank, field="parallelism.pipeline_parallel_schedule_csv"),
         expected=expected,
         found=found,
-        hint=hint or "take a file for the job's pipeline degree",
+        hint=hint,
     )
 
 

@@ -67,7 +67,7 @@ def seed_checkpoint(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> li
     assert path.is_dir()
     return [
         *("--checkpoint.enable", "--checkpoint.initial_load_path", str(path)),
-        *("--checkpoint.no-initial_load_model_only", "--checkpoint.interval", "1000"),
+        *("--checkpoint.interval", "1000"),
     ]
 
 
