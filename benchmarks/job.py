@@ -24,13 +24,17 @@ class Job:
     degree: int
     steps: int
     seed: int = 42
+    schedule: str | None = None
+    """The pipeline schedule; without one that of the configuration."""
 
     def arguments(self) -> list[str]:
         """Return what every way of starting the job has in common."""
+        name = self.schedule
         return [
             *("--module", self.module, "--config", self.config),
             *("--parallelism.pipeline_parallel_degree", str(self.degree)),
             *("--training.steps", str(self.steps), "--debug.seed", str(self.seed)),
+            *(() if name is None else ("--parallelism.pipeline_parallel_schedule", name)),
         ]
 
     def precompiled(self, store: Path, *more: str) -> list[str]:

@@ -11,6 +11,9 @@ from benchmarks.process import run
 TIMEOUT = 900.0
 """Seconds for one command: several times what a slow machine takes."""
 
+OUTPUT, REPORTS = "train.txt", "reports"
+"""What training leaves in its folder: the ranks' output, and a folder with their reports."""
+
 _COMMAND = "import sys; from pp_precompile.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -43,23 +46,27 @@ def train(
     *,
     ranks: int,
     timeout: float = TIMEOUT,
+    program: str = "benchmarks.recorded_train",
 ) -> Outcome:
     """Train under torchrun on this machine; output and reports stay in ``folder``.
+
+    ``program`` is the module that every rank runs. Its output goes to :data:`OUTPUT`, its reports
+    to :data:`REPORTS`.
 
     Raises:
         CommandError: if it fails or takes longer than ``timeout``.
         ValueError: if it succeeds without reporting what it should.
     """
-    reports = folder / "reports"
+    reports = folder / REPORTS
     reports.mkdir(parents=True)
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)),
         *("--master-addr", "127.0.0.1", "--master-port", str(_free_port())),
-        *("-m", "benchmarks.recorded_train", *arguments),
+        *("-m", program, *arguments),
         *("--dump_folder", str(folder / "dump")),
     ]
     environment = {**environment, "PP_PRECOMPILE_PHASES": str(reports)}
-    wall = run(command, environment, output=folder / "train.txt", timeout=timeout)
+    wall = run(command, environment, output=folder / OUTPUT, timeout=timeout)
     return read_outcome(reports, ranks=ranks, wall=wall)
 
 

@@ -17,9 +17,14 @@ def order(ways: Sequence[str], repeat: int) -> Iterator[tuple[int, str]]:
     course of a measurement slows all of them down.
     """
     for repetition in range(repeat):
-        turn = repetition % len(ways)
-        for way in (*ways[turn:], *ways[:turn]):
+        for way in rotated(ways, repetition):
             yield repetition, way
+
+
+def rotated(ways: Sequence[str], times: int) -> Sequence[str]:
+    """Return ``ways`` with the first one moved to the end, ``times`` times."""
+    turn = times % len(ways)
+    return (*ways[turn:], *ways[:turn])
 
 
 def measure(

@@ -1,56 +1,101 @@
 """Put measured tables into README.md: ``python -m benchmarks.readme FILE.json…``.
 
-The files come from ``python -m benchmarks.warm_start --json FILE``. Only what stands between the
-two marks is replaced, so that no number in that section was typed by hand.
+The files come from ``python -m benchmarks.warm_start --json FILE`` and from
+``python -m benchmarks.step_time --json FILE``. Each of the two benchmarks has a section between two
+marks; only what stands there is replaced, and only if a file of that benchmark is given. So no
+number in these sections was typed by hand.
 """
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from benchmarks import step_tables
 from benchmarks.machine import one_line
 from benchmarks.outcome import PHASES
 from benchmarks.process import ROOT
 from benchmarks.ratios import RATIOS
 from benchmarks.spread import spread
+from benchmarks.step_report import BENCHMARK
 
-BEGIN = "<!-- measured by benchmarks.warm_start, written by benchmarks.readme -->"
-END = "<!-- end of what was measured -->"
+Report = Mapping[str, Any]
+
+
+class Marks(NamedTuple):
+    """The lines before and after a section."""
+
+    begin: str
+    end: str
+
+
+WARM_START = Marks(
+    "<!-- measured by benchmarks.warm_start, written by benchmarks.readme -->",
+    "<!-- end of what was measured -->",
+)
+STEP_TIME = Marks(
+    "<!-- measured by benchmarks.step_time, written by benchmarks.readme -->",
+    "<!-- end of what benchmarks.step_time measured -->",
+)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Rewrite the section from the named files."""
+    """Rewrite the sections that the named files are for."""
     if not argv:
         print("usage: python -m benchmarks.readme FILE.json…", file=sys.stderr)
         return 2
     reports = [json.loads(Path(name).read_text(encoding="utf-8")) for name in argv]
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
-    readme.write_text(replaced(text, section(reports)), encoding="utf-8")
+    for marks, content in sections(reports):
+        text = replaced(text, content, marks)
+    readme.write_text(text, encoding="utf-8")
     return 0
 
 
-def replaced(text: str, content: str) -> str:
+def replaced(text: str, content: str, marks: Marks) -> str:
     """Return ``text`` with ``content`` between the marks.
 
     Raises:
         ValueError: if a mark is missing or stands there twice.
     """
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end or BEGIN in rest or END in after:
-        raise ValueError("README.md must have each of the two marks once, in order")
-    return f"{before}{BEGIN}\n\n{content}\n{END}{after}"
+    before, begin, rest = text.partition(marks.begin)
+    _, end, after = rest.partition(marks.end)
+    if not begin or not end or marks.begin in rest or marks.end in after:
+        raise ValueError(f"README.md must have each of these marks once, in order: {marks}")
+    return f"{before}{marks.begin}\n\n{content}\n{marks.end}{after}"
 
 
-def section(reports: Iterable[Mapping[str, Any]]) -> str:
-    """Return the measured tables of all reports, a report after the other."""
-    return "\n".join(_measured(report) for report in reports)
+def sections(reports: Iterable[Report]) -> Iterator[tuple[Marks, str]]:
+    """Yield the marks and the content of every section that a report is for."""
+    texts: dict[Marks, list[str]] = {}
+    for report in reports:
+        is_steps = report.get("benchmark") == BENCHMARK
+        marks, write = (STEP_TIME, _steps) if is_steps else (WARM_START, _starts)
+        texts.setdefault(marks, []).append(write(report))
+    for marks, parts in texts.items():
+        yield marks, "\n".join(parts)
 
 
-def _measured(report: Mapping[str, Any]) -> str:
+def _steps(report: Report) -> str:
+    machine = f"Machine: {one_line(report['machine'])}."
+    lines = [f"{step_tables.job_line(report)} {machine}", ""]
+    for grid in step_tables.grids(report):
+        lines += [grid.markdown(), ""]
+    lines += [f"{text}\n" for text in step_tables.refusals(report)]
+    largest = step_tables.largest_loss_difference(report)
+    return "\n".join([*lines, _checked(report, largest), ""])
+
+
+def _checked(report: Report, largest: float) -> str:
+    checks = "; ".join(
+        what if holds else f"**not**: {what}" for what, holds in report["checks"].items()
+    )
+    return f"Checked: {checks} (largest difference {largest:.0e})."
+
+
+def _starts(report: Report) -> str:
     job, phases, ratios = report["job"], report["phases"], report["ratios"]
     ways = list(phases)
     count = len(report["samples"][ways[0]])
@@ -67,11 +112,7 @@ def _measured(report: Mapping[str, Any]) -> str:
     lines += [
         _row(f"`{name}`", PHASES[RATIOS[name][2]], _text(ratio)) for name, ratio in ratios.items()
     ]
-    largest = f"{report['eager_loss_difference']:.0e}"
-    checks = "; ".join(
-        what if holds else f"**not**: {what}" for what, holds in report["checks"].items()
-    )
-    return "\n".join([*lines, "", f"Checked: {checks} (largest difference {largest}).", ""])
+    return "\n".join([*lines, "", _checked(report, report["eager_loss_difference"]), ""])
 
 
 def _text(measured: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -23,6 +23,7 @@ from benchmarks import job as jobs
 from benchmarks import machine, ratios, report, tables
 from benchmarks.job import Job
 from benchmarks.measure import measure
+from benchmarks.options import at_least
 from benchmarks.outcome import Outcome
 from benchmarks.process import CommandError
 
@@ -75,23 +76,13 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.warm_start", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--repeat", type=_at_least(1), default=3, help="repetitions (3)")
+    parser.add_argument("--repeat", type=at_least(1), default=3, help="repetitions (3)")
     parser.add_argument("--degree", type=int, default=4, choices=(1, 2, 4), help="stages (4)")
-    parser.add_argument("--steps", type=_at_least(2), default=6, help="training steps (6)")
+    parser.add_argument("--steps", type=at_least(2), default=6, help="training steps (6)")
     parser.add_argument("--module", default="pp_precompile.models.llama3")
     parser.add_argument("--config", default="llama3_debugmodel_sdpa")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write samples and ratios")
     return parser.parse_args(argv)
-
-
-def _at_least(least: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        value = int(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"at least {least}")
-        return value
-
-    return number
 
 
 if __name__ == "__main__":

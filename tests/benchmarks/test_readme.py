@@ -7,7 +7,10 @@ from benchmarks.job import Job
 from benchmarks.outcome import PHASES
 from benchmarks.process import ROOT
 from benchmarks.report import as_dict
+from benchmarks.step_report import as_dict as as_step_dict
+from benchmarks.step_ways import WARMUP, WAYS
 from tests.benchmarks.outcomes import samples
+from tests.benchmarks.step_samples import measured, wrapper
 
 MACHINE: dict[str, object] = {
     "cpu": "Some CPU",
@@ -27,8 +30,14 @@ def report() -> dict[str, object]:
     return as_dict(job, MACHINE, samples(), build_seconds=50.4)
 
 
+def step_report() -> dict[str, object]:
+    job = Job(module="m", config="some_config", degree=2, steps=WARMUP + 3)
+    return as_step_dict(job, MACHINE, measured(), ways=list(WAYS), wrapper=[wrapper(50.0)])
+
+
 def test_the_section_holds_machine_phases_ratios_and_checks() -> None:
-    text = readme.section([report()])
+    ((marks, text),) = readme.sections([report()])
+    assert marks == readme.WARM_START
     for expected in (
         "`some_config`, pipeline degree 4, 6 steps, repetitions: 2. Machine: Some CPU, 2 cores",
         "The build took 50 s.",
@@ -40,21 +49,46 @@ def test_the_section_holds_machine_phases_ratios_and_checks() -> None:
         assert expected in text
 
 
+def test_the_section_of_steps_holds_schedules_refusals_and_checks() -> None:
+    ((marks, text),) = readme.sections([step_report()])
+    assert marks == readme.STEP_TIME
+    for expected in (
+        "`some_config`, 2 ranks, median of 3 steps after 3 to warm up, repetitions: 2. Machine: S",
+        "| GPipe | 1.50 (1.00–2.00) | refused |",
+        "graph_pp refuses GPipe: “GraphPP wants another schedule”\n",
+        "Checked: losses and gradient norms of ours",
+        "(largest difference 0e+00).",
+    ):
+        assert expected in text
+
+
+def test_reports_of_one_benchmark_share_a_section() -> None:
+    found = dict(readme.sections([report(), step_report(), report()]))
+    assert list(found) == [readme.WARM_START, readme.STEP_TIME]
+    assert found[readme.WARM_START].count("Machine: ") == 2
+
+
 def test_only_what_stands_between_the_marks_is_replaced() -> None:
-    page = f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter\n"
-    once = readme.replaced(page, "new\n")
-    assert once == f"before\n{readme.BEGIN}\n\nnew\n\n{readme.END}\nafter\n"
-    assert readme.replaced(once, "new\n") == once
+    begin, end = readme.STEP_TIME
+    page = f"before\n{begin}\nold\n{end}\nafter\n"
+    once = readme.replaced(page, "new\n", readme.STEP_TIME)
+    assert once == f"before\n{begin}\n\nnew\n\n{end}\nafter\n"
+    assert readme.replaced(once, "new\n", readme.STEP_TIME) == once
 
 
-@pytest.mark.parametrize("page", ["none", readme.BEGIN, f"{readme.END} {readme.BEGIN}"])
+@pytest.mark.parametrize("page", ["none", "{begin}", "{end} {begin}", "{begin} {begin} {end}"])
 def test_a_page_without_both_marks_is_refused(page: str) -> None:
+    marks = readme.WARM_START
     with pytest.raises(ValueError, match="marks"):
-        readme.replaced(page, "new")
+        readme.replaced(page.format(begin=marks.begin, end=marks.end), "new", marks)
 
 
 def test_the_readme_has_a_measured_section_with_every_phase() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    match = re.search(re.escape(readme.BEGIN) + "(.*)" + re.escape(readme.END), text, re.DOTALL)
+    match = re.search(
+        re.escape(readme.WARM_START.begin) + "(.*)" + re.escape(readme.WARM_START.end),
+        text,
+        re.DOTALL,
+    )
     assert match
     assert all(f"| {title} |" in match[1] for title in PHASES.values())
