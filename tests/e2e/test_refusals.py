@@ -89,16 +89,6 @@ REFUSED = {
         "PPC004",
         ("6 layers", "pipeline_parallel_degree 16"),
     ),
-    "split backward": (
-        ("--parallelism.pipeline_parallel_schedule", "ZBVZeroBubble"),
-        "PPC002",
-        ("kind I, W",),
-    ),
-    "overlapped actions": (
-        ("--parallelism.pipeline_parallel_schedule", "DualPipeV"),
-        "PPC002",
-        ("OVERLAP_F_B",),
-    ),
     "tensor parallel": (
         ("--parallelism.tensor_parallel_degree", "2"),
         "PPC002",
