@@ -93,6 +93,29 @@ def _write(code: int) -> None:
     (folder / f"rank_{os.environ['RANK']}.json").write_text(json.dumps(record))
 
 
+def _share_meshes() -> None:
+    """Give jobs of the same shape the same meshes, as if the process were new.
+
+    DTensor remembers results by meshes that compare equal, so a second mesh would be taken for the
+    first one, whose groups have other names.
+    """
+    from torchtitan.distributed import ParallelDims
+
+    original = ParallelDims.build_mesh
+    built: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+    def build_mesh(self: Any) -> Any:
+        sizes = tuple(getattr(self, field.name) for field in dataclasses.fields(self)[:8])
+        if sizes in built:
+            vars(self).update(built[sizes])
+            return self.world_mesh
+        mesh = original(self)
+        built[sizes] = dict(vars(self))
+        return mesh
+
+    ParallelDims.build_mesh = build_mesh
+
+
 def _train_cases(cases: dict[str, list[str]]) -> int:
     """Train several jobs in one process group, until one of them fails."""
     import torch.distributed as dist
@@ -101,6 +124,7 @@ def _train_cases(cases: dict[str, list[str]]) -> int:
     from pp_precompile.stage.counters import Counters, counters
     from pp_precompile.train import main as train
 
+    _share_meshes()
     end, dist.destroy_process_group = dist.destroy_process_group, lambda *_: None
     code = 0
     for name, arguments in cases.items():
