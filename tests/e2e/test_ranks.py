@@ -27,7 +27,9 @@ def slow(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[launch.
     """A PP2 job one of whose ranks compiles for longer than the process group's timeout."""
     folder = tmp_path_factory.mktemp("slow")
     timeout = ("--comm.init_timeout_seconds", str(int(faults.SLOW_SECONDS) // 2))
-    result = _run(folder / "store", folder, cache, "compile_is_slow:1", *timeout)
+    # It may compile everything itself, on few cores that it shares: as long as any job may take.
+    fault = "compile_is_slow:1"
+    result = _run(folder / "store", folder, cache, fault, *timeout, timeout=launch.TIMEOUT)
     return result, folder / "store"
 
 
