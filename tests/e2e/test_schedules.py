@@ -118,6 +118,19 @@ def test_another_schedule_compiles_only_what_it_does_differently(name: str, live
     assert compiled == COMPILED.get(name, 0)
 
 
+def test_other_numbers_of_microbatches_compile_nothing(
+    store: Path, live: Runs, cache: Path
+) -> None:
+    assert live
+    blobs = {path.name for path in (store / "blobs").rglob("*") if path.is_file()}
+    job = arguments(4, store, "--training.local_batch_size", "16", *_named("GPipe"))
+    result = launch.build(job, launch.environment(cache))
+    assert result.code == 0, result.output
+    assert "stage 3 loss: reused" in result.output
+    assert ": compiled in" not in result.output
+    assert {path.name for path in (store / "blobs").rglob("*") if path.is_file()} == blobs
+
+
 @pytest.mark.parametrize("name", JOBS)
 def test_a_warm_start_compiles_nothing(name: str, warm: Runs) -> None:
     for rank in range(JOBS[name][0]):
