@@ -1,8 +1,8 @@
 """Every private part of torch that compiling and loading stage programs needs, in one place.
 
-Checked with torch 2.14.1 and 2.15.0, which agree in all that is used here. Each function states what
-it relies on; if torch moved it, :func:`check_version` or the import in the function says so instead
-of failing somewhere deep.
+Checked with torch 2.14.1 and 2.15.0, which agree in all that is used here. Each function states
+what it relies on; if torch moved it, :func:`check_version` or the import in the function says so
+instead of failing somewhere deep.
 """
 
 import collections
