@@ -8,6 +8,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -64,6 +65,11 @@ def run(
         how = f"no end after {timeout:.0f} s" if code is None else f"exit code {code}"
         raise CommandError(f"{how}: {' '.join(command)}\n{_tail(output)}")
     return seconds
+
+
+def end_children_when_ended() -> None:
+    """Leave nothing running when this process is told to end (SIGTERM) while :func:`run` waits."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def kill_marked(mark: str, group: int) -> None:

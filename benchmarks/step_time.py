@@ -7,12 +7,13 @@
 - ``eager``: the same model through torchtitan's own pipeline, without compilation.
 - ``eager_plain``: the same with plain tensors for parameters, see :mod:`benchmarks.plain_llama3`.
 
-All take the same weights, tokens and microbatches, and run next to each other, schedule by
-schedule, in another order each time. A step is the slowest rank's ``forward_backward_step``, which
-all ranks enter together; the bubble is the part of all ranks' time that is not spent in compute
-actions, so that it includes waiting for messages and the schedule's own Python. Processor time is
-that of all ranks; on a host that others use as well it says more than the clock. Ends with 1 if a
-check fails.
+Within a schedule all take the same weights, tokens and microbatches, and run next to each other, in
+another order each time; nobody recomputes activations but where a partitioner finds it cheaper, and
+GraphPP's is not ours. A step is the slowest rank's ``forward_backward_step``, which all ranks enter
+together; the bubble is the part of all ranks' time that is not spent in compute actions, so that it
+includes waiting for messages, and for a core where there are more ranks than cores. Processor time
+is that of all ranks; on a host that others use as well it says more than the clock. Ends with 1 if
+a check fails.
 """
 
 import argparse
@@ -32,7 +33,7 @@ from benchmarks.hosts import building_host
 from benchmarks.job import Job
 from benchmarks.measure import rotated
 from benchmarks.options import at_least
-from benchmarks.process import CommandError, run
+from benchmarks.process import CommandError, end_children_when_ended, run
 from benchmarks.step_report import Measured
 from benchmarks.step_ways import OURS, SCHEDULES, WARMUP, WAYS, Places, RefusedError, build
 from benchmarks.tables import check_lines
@@ -48,6 +49,7 @@ console = Console(width=100, soft_wrap=True)
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and return 0 if every check holds."""
     options = _options(argv)
+    end_children_when_ended()
     folder = Path(tempfile.mkdtemp(prefix="pp_precompile-step_time-"))
     try:
         good = _run(options, folder)

@@ -1,11 +1,13 @@
 import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from benchmarks.process import CommandError, run
+from benchmarks.process import ROOT, CommandError, run
 
 # Starts a grandchild in a session of its own, as torchrun does with ranks; both sleep for minutes.
 PARENT = """
@@ -56,6 +58,24 @@ def test_what_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:
     output = tmp_path / "out"
     with pytest.raises(CommandError, match="no end after"):
         start("time.sleep(300)", output, timeout=3)
+    assert gone(int(output.read_text()))
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+def test_whoever_waits_can_be_told_to_end_and_leaves_nothing_running(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    command = [sys.executable, "-c", PARENT.format(then="time.sleep(300)")]
+    waits = (
+        "import os, pathlib; from benchmarks.process import *; end_children_when_ended(); "
+        f"run({command!r}, os.environ, output=pathlib.Path({str(output)!r}), timeout=300)"
+    )
+    waiting = subprocess.Popen([sys.executable, "-c", waits], cwd=ROOT)
+    for _ in range(600):
+        if output.exists() and output.read_text():
+            break
+        time.sleep(0.05)
+    waiting.terminate()
+    assert waiting.wait(60) == 128 + signal.SIGTERM
     assert gone(int(output.read_text()))
 
 

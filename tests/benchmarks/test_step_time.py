@@ -32,6 +32,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, 
         "_built",
         lambda job, *_: Measured(schedule=job.schedule, unit_bubble=10.0, build_seconds=1.0),
     )
+    monkeypatch.setattr(step_time, "end_children_when_ended", lambda: None)
     monkeypatch.setattr(step_time, "_wrapper", lambda *_: wrapper(50.0))
     monkeypatch.setattr(step_time.tempfile, "mkdtemp", lambda **_: str(_new(tmp_path / "runs")))
     return seen
