@@ -121,3 +121,21 @@ def test_build_refuses_what_cannot_work(case: str, cache: Path, tmp_path: Path) 
     assert all(text in result.output for text in texts), result.output
     assert "Traceback" not in result.output
     assert not (store / "builds").exists() or not list((store / "builds").iterdir())
+
+
+def test_a_schedule_file_that_cannot_run_is_refused_by_every_rank(
+    cache: Path, tmp_path: Path
+) -> None:
+    good = (launch.ROOT / "schedules" / "zb_h1_2x8.csv").read_text()
+    file = tmp_path / "lacks_a_w.csv"
+    file.write_text(good.replace("1W3", ""))
+    words = ("--parallelism.pipeline_parallel_schedule_csv", str(file))
+    job = arguments(2, tmp_path / "store", *words)
+    result = launch.train(job, launch.environment(cache), tmp_path / "run", ranks=2)
+    assert result.code != 0
+    assert [result.rank(rank)["code"] for rank in range(2)] == [2, 2]
+    assert len(_errors(result, "PPC521")) == 2
+    assert "stage 1 does not do microbatch 3 exactly once" in result.output
+    assert str(file) in result.output
+    assert all(result.rank(rank)["ours"]["compiled"] == 0 for rank in range(2))
+    assert not list((tmp_path / "store").rglob("*.msgpack"))
