@@ -93,15 +93,19 @@ class StageBackward:
         self, record: ProgramRecord, results: Sequence[torch.Tensor], kept: Values
     ) -> dict[str, torch.Tensor]:
         of_arguments: dict[str, torch.Tensor] = {}
+        of_parameters = []
+        unsharded: dict[str, torch.Tensor] = {}
         for value, result in zip(record.outputs, results, strict=True):
             if value.kind == "parameter_gradient":
-                accumulate(self._binding.parameters[value.name], result)
+                of_parameters.append((self._binding.parameters[value.name], result))
             elif value.kind == "unsharded_gradient":
-                self._step.add(value.name, result)
+                unsharded[value.name] = result
             elif value.kind == "deferred":
                 kept["deferred", value.name] = result
             else:
                 of_arguments[value.name] = result
+        accumulate(of_parameters)
+        self._step.add(unsharded)
         return of_arguments
 
 

@@ -78,12 +78,14 @@ class Step:
         self._open.add(microbatch)
         return microbatch
 
-    def add(self, name: str, gradient: torch.Tensor) -> None:
-        """Add a gradient that has yet to be reduced."""
-        if name in self._gradients:
-            self._gradients[name].add_(gradient)
-        else:
-            self._gradients[name] = strided(gradient, self._specs[name])
+    def add(self, gradients: Mapping[str, torch.Tensor]) -> None:
+        """Add gradients by FQN that have yet to be reduced."""
+        known = [name for name in gradients if name in self._gradients]
+        if known:
+            sums = [self._gradients[name] for name in known]
+            torch._foreach_add_(sums, [gradients[name] for name in known])
+        for name in gradients.keys() - set(known):
+            self._gradients[name] = strided(gradients[name], self._specs[name])
 
     def end(self, microbatch: Microbatch) -> None:
         """End a microbatch; the last one of a step reduces, and frees what was gathered."""
@@ -101,5 +103,5 @@ class Step:
         summed = [self._gradients.pop(value.name) for value in record.inputs]
         with torch.no_grad():
             reduced = self._programs["reduce_grad"](summed)
-            for value, gradient in zip(record.outputs, reduced, strict=True):
-                accumulate(self._binding.parameters[value.name], gradient)
+            parameters = [self._binding.parameters[value.name] for value in record.outputs]
+            accumulate(list(zip(parameters, reduced, strict=True)))

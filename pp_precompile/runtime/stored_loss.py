@@ -88,9 +88,9 @@ class StoredLoss:
     def _add(self, value: Value, gradient: torch.Tensor) -> None:
         """Add the gradient of a parameter that the loss reads itself."""
         if value.kind == "unsharded_gradient":
-            self._forward.step.add(value.name, gradient)
+            self._forward.step.add({value.name: gradient})
         else:
-            accumulate(self._forward.binding.parameters[value.name], gradient)
+            accumulate([(self._forward.binding.parameters[value.name], gradient)])
 
 
 class _LossFunction(torch.autograd.Function):

@@ -87,7 +87,7 @@ def step(module: nn.Module, calls: Calls) -> Step:
 def _microbatch(step: Step, gradient: float) -> None:
     microbatch = step.forward()
     assert torch.equal(step.unsharded()["weight"], 2 * WEIGHT)
-    step.add("weight", torch.full((4,), gradient))
+    step.add({"weight": torch.full((4,), gradient)})
     step.end(microbatch)
 
 
@@ -122,7 +122,7 @@ def test_a_microbatch_too_many_is_refused(step: Step) -> None:
         step.forward()
     assert raised.value.expected == "3 forwards and backwards in a step"
     for microbatch in (first, second, third):
-        step.add("weight", torch.ones(4))
+        step.add({"weight": torch.ones(4)})
         step.end(microbatch)
     _microbatch(step, 1.0)
 
