@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.process import MARK, kill_marked
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT = 240
+TIMEOUT = 400
 """Seconds after which everything that was started is killed and the test fails."""
 
 _KEPT = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "TMPDIR", "VIRTUAL_ENV")

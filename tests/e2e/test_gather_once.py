@@ -14,7 +14,7 @@ from tests.e2e.oracle import RELATIVE, Gradients, gradients_of, largest_differen
 pytestmark = pytest.mark.torchrun
 
 STRICT = ("--compile.precompile_policy", "strict")
-TIMEOUT = 480
+TIMEOUT = 900
 
 RESHARD = "--parallelism.fsdp_reshard_after_forward"
 SPLIT = ("--parallelism.pipeline_parallel_schedule", "ZBVZeroBubble")

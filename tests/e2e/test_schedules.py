@@ -15,7 +15,7 @@ from tests.e2e.oracle import RELATIVE, gradients_of, largest_difference, same_gr
 pytestmark = pytest.mark.torchrun
 
 STRICT = ("--compile.precompile_policy", "strict")
-TIMEOUT = 480
+TIMEOUT = 900
 
 Job = tuple[int, tuple[str, ...]]
 """Number of ranks, and arguments."""

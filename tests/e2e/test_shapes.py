@@ -36,7 +36,7 @@ ALONE: dict[str, tuple[str, ...]] = {
 }
 """What one process needs to do the same; nothing for jobs that are not listed."""
 
-TIMEOUT = 480
+TIMEOUT = 900
 
 
 @pytest.fixture(scope="module")
