@@ -23,6 +23,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -68,14 +69,18 @@ def _run(options: argparse.Namespace, folder: Path) -> bool:
     places = Places(store=folder / "store", cache=folder / "cache")
     measured = [_built(job, folder, places) for job in jobs]
     wrapper = []
+    report: dict[str, Any] = {}
     for repetition in range(options.repeat):
         console.print(f"repetition {repetition + 1} of {options.repeat}")
         for job, one in zip(jobs, measured, strict=True):
             _train(job, one, rotated(options.ways, repetition), folder / str(repetition), places)
         wrapper.append(_wrapper(folder / str(repetition), places))
-    report = step_report.as_dict(jobs[0], facts, measured, ways=list(options.ways), wrapper=wrapper)
-    if options.json is not None:
-        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        report = step_report.as_dict(
+            jobs[0], facts, measured, ways=list(options.ways), wrapper=wrapper
+        )
+        if options.json is not None:
+            # Each time: what was measured in an hour is kept if the next run fails.
+            options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     _print(report)
     return all(report["checks"].values())
 

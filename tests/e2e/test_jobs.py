@@ -1,4 +1,4 @@
-"""Other jobs through the same code: no pipeline, FSDP in it, chunked loss, validation."""
+"""Other jobs through the same code: no pipeline, chunked loss, validation."""
 
 import re
 from collections.abc import Callable
@@ -39,17 +39,6 @@ def test_no_pipeline_is_a_pipeline_of_one_stage(cache: Path, tmp_path: Path) -> 
     assert warm.same_numbers(cold)
     # torchtitan reports the loss of this rank's batch; a model that learned nothing yet has ln(V).
     assert warm.losses()[0] == pytest.approx(8.06, abs=0.1)
-
-
-def test_fsdp_inside_the_pipeline(cache: Path, tmp_path: Path) -> None:
-    def words(store: Path | None, *extra: str) -> list[str]:
-        return arguments(2, store, "--training.steps", "2", *extra)
-
-    cold, warm = _cold_then_warm(words, 4, cache, tmp_path)
-    assert warm.same_numbers(cold)
-    eager = launch.train(words(None), launch.environment(cache), tmp_path / "eager", ranks=4)
-    assert eager.code == 0, eager.output
-    assert warm.losses() == pytest.approx(eager.losses(), rel=1e-6)
 
 
 def test_chunked_loss_and_validation(cache: Path, tmp_path: Path) -> None:
