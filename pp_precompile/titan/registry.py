@@ -9,8 +9,10 @@ from dataclasses import fields
 from types import ModuleType
 from typing import Any
 
+from torch import nn
 from torchtitan.components.loss import CrossEntropyLoss
 from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader
+from torchtitan.models.common.attention import ScaledDotProductAttention
 from torchtitan.models.common.config_utils import decoder_vocab_size
 
 from pp_precompile.models.debug_data import TOKENIZER_DIR, register_dataset
@@ -22,24 +24,30 @@ ConfigFunction = Callable[[], PrecompileTrainer.Config]
 _PREFIX = "graph_trainer_"
 
 
-def registry(module: ModuleType) -> dict[str, ConfigFunction]:
+def registry(module: ModuleType, *, sdpa: tuple[str, ...] = ()) -> dict[str, ConfigFunction]:
     """Return a config function for every one of graph_trainer's in ``module``.
 
-    They keep torchtitan's names: ``graph_trainer_llama3_8b`` becomes ``llama3_8b``. Those that end
-    in ``_sdpa`` become small enough for a CPU and bring their own data.
+    They keep torchtitan's names: ``graph_trainer_llama3_8b`` becomes ``llama3_8b``. ``sdpa`` names
+    those, as they are called here, that also get a variant ``<name>_sdpa`` with scaled dot product
+    attention. Debug models with it become small enough for a CPU and bring their own data.
     """
     functions: dict[str, ConfigFunction] = {}
     for name in dir(module):
         if name.startswith(_PREFIX):
             short = name.removeprefix(_PREFIX)
             functions[short] = _function(short, getattr(module, name))
+    for name in sdpa:
+        functions[f"{name}_sdpa"] = _function(f"{name}_sdpa", getattr(module, _PREFIX + name))
     return functions
 
 
 def _function(name: str, base: Callable[[], Any]) -> ConfigFunction:
     def config() -> PrecompileTrainer.Config:
         converted = to_precompile_config(base())
-        return small(converted) if name.endswith("_sdpa") else converted
+        if not name.endswith("_sdpa"):
+            return converted
+        use_sdpa(converted.model_spec.model)
+        return small(converted) if "debugmodel" in name else converted
 
     config.__name__ = config.__qualname__ = name
     config.__doc__ = f"torchtitan's {base.__name__} with the flags of pp_precompile."
@@ -57,6 +65,7 @@ def to_precompile_config(config: Any) -> PrecompileTrainer.Config:
 
 def small(config: PrecompileTrainer.Config) -> PrecompileTrainer.Config:
     """Make a debug configuration train in seconds a step on one CPU core, without downloads."""
+    _untie(config.model_spec.model)
     config.training.disable_cuda_graphs = True
     config.training.mixed_precision_param = "float32"
     config.training.seq_len = 256
@@ -69,3 +78,19 @@ def small(config: PrecompileTrainer.Config) -> PrecompileTrainer.Config:
     config.hf_assets_path = str(TOKENIZER_DIR)
     config.loss = CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(config.model_spec))
     return config
+
+
+def use_sdpa(model: Any) -> None:
+    """Use scaled dot product attention in a decoder's configuration."""
+    for layer in model.layers:
+        layer.attention.inner_attention = ScaledDotProductAttention.Config()
+
+
+def _untie(model: Any) -> None:
+    """Give embedding and head weights of their own: torchtitan does not tie them across stages.
+
+    A tied embedding has no initialization of its own, so it gets the usual one.
+    """
+    if model.enable_weight_tying:
+        model.enable_weight_tying = False
+        model.tok_embeddings.param_init = {"weight": nn.init.normal_}

@@ -1,0 +1,7 @@
+"""DeepSeek-V3 with precompiled stages: ``--module pp_precompile.models.deepseek_v3``."""
+
+from torchtitan.experiments.graph_trainer.deepseek_v3 import config_registry
+
+from pp_precompile.titan.registry import registry
+
+globals().update(registry(config_registry, sdpa=("deepseek_v3_debugmodel",)))
