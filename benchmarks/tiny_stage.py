@@ -13,7 +13,6 @@ from pp_precompile.contract.tensor import NamedTensor
 from pp_precompile.runtime.loader import LoadedStage, load_stage
 from pp_precompile.runtime.sinks import MemorySink
 from pp_precompile.stage.describe import describe
-from pp_precompile.stage.portable import logical_groups
 from pp_precompile.stage.programs import StageSource, compile_stages, trace_stage
 
 ROWS, WIDTH = 4, 8
@@ -56,9 +55,7 @@ def compiled_stage(blocks: int, mesh: DeviceMesh) -> tuple[nn.Module, LoadedStag
         keywords=(),
         backward_kinds=frozenset("BIW"),
     )
-    traced = trace_stage(
-        source, device=torch.device("cpu"), groups=logical_groups([mesh]), compiler={}
-    )
+    traced = trace_stage(source, device=torch.device("cpu"), meshes=[mesh], compiler={})
     sink = MemorySink()
     return module, load_stage(traced.record(compile_stages([traced], sink)), sink.read)
 

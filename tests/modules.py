@@ -58,4 +58,4 @@ def source(module: nn.Module, x: torch.Tensor, loss: bool = False, **keywords: A
 def traced(module: nn.Module, x: torch.Tensor, loss: bool = False, **keywords: Any) -> TracedStage:
     """Trace a stage under fixed compiler factors."""
     keywords = keywords or {"scale": torch.ones(())}
-    return trace_stage(source(module, x, loss, **keywords), device=CPU, groups={}, compiler={})
+    return trace_stage(source(module, x, loss, **keywords), device=CPU, meshes=[], compiler={})

@@ -45,6 +45,7 @@ Kind = Literal[
     "buffer",
     "argument",
     "keyword",
+    "coordinate",
     "unsharded",
     "saved",
     "tangent",
@@ -57,6 +58,7 @@ Kind = Literal[
 ]
 """What an input or output is.
 
+``coordinate`` is this rank's coordinate along the mesh dimension of that name (a 0-d int64 tensor).
 ``saved`` goes from the forward to the backward programs of its microbatch, ``deferred`` from
 ``backward_input`` to ``backward_weight``. ``unsharded`` is a parameter as ``unshard`` gathered it,
 in the dtype that is computed in; ``unsharded_gradient`` a gradient that ``reduce_grad`` has yet to

@@ -13,8 +13,8 @@ from pp_precompile.graph.finding import Finding, listed
 
 INPUTS: dict[str, tuple[Kind, ...]] = {
     "unshard": ("parameter",),
-    "forward": ("parameter", "unsharded", "buffer", "argument", "keyword"),
-    "loss": ("parameter", "unsharded", "buffer", "argument"),
+    "forward": ("parameter", "unsharded", "buffer", "argument", "keyword", "coordinate"),
+    "loss": ("parameter", "unsharded", "buffer", "argument", "coordinate"),
     "backward": ("unsharded", "saved", "tangent"),
     "backward_input": ("unsharded", "saved", "tangent"),
     "backward_weight": ("unsharded", "saved", "tangent", "deferred"),

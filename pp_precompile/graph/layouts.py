@@ -5,15 +5,14 @@ from collections.abc import Iterator
 
 from pp_precompile.contract.errors import Where
 from pp_precompile.contract.manifest import Manifest
-from pp_precompile.contract.mesh import MeshSpec
+from pp_precompile.contract.mesh import FLATTENED, MeshSpec
 from pp_precompile.contract.stage import StageRecord
 from pp_precompile.contract.tensor import Layout, TensorSpec
 from pp_precompile.graph.finding import Finding
 
-_PLACEMENT = re.compile(r"replicate|shard\((\d{1,3})\)|partial\(\w+\)")
-
-_FLATTENED = {"fsdp": ("dp_shard", "cp"), "batch": ("dp_replicate", "dp_shard")}
-"""Mesh dimensions that torchtitan makes of several others."""
+_PLACEMENT = re.compile(
+    r"replicate|shard\((\d{1,3})\)|partial\(\w+\)|strided_shard\((\d{1,3}), \d{1,9}\)"
+)
 
 
 def check_layouts(manifest: Manifest) -> Iterator[Finding]:
@@ -45,17 +44,19 @@ def _fault(tensor: TensorSpec, layout: Layout, mesh: MeshSpec) -> str:
     """Return what would be right, or an empty text if all is."""
     if len(layout.shape) != len(tensor.shape):
         return f"{len(layout.shape)} local dimensions"
-    # Outer mesh dimensions cut first, so their pieces are what inner ones cut again.
+    # Outer mesh dimensions cut first, so their pieces are what inner ones cut again; strided shards
+    # are cut last, of what is left by the inner dimensions.
     possible = [{size} for size in layout.shape]
-    for name, placement in zip(layout.mesh, layout.placements, strict=True):
+    cuts = list(zip(layout.mesh, layout.placements, strict=True))
+    for name, placement in sorted(cuts, key=lambda cut: cut[1].startswith("strided")):
         ranks = _size(name, mesh)
         if ranks is None:
             return f"a dimension of the mesh {mesh} instead of {name!r}"
         match = _PLACEMENT.fullmatch(placement)
         if match is None:
-            return f"replicate, shard(D) or partial(OP) instead of {placement!r}"
-        if match[1] is not None:
-            dim = int(match[1])
+            return f"replicate, shard(D), strided_shard(D, N) or partial(OP), not {placement!r}"
+        if match[1] or match[2]:
+            dim = int(match[1] or match[2])
             if dim >= len(possible):
                 return f"a dimension below {len(possible)} instead of {placement}"
             possible[dim] = {piece for size in possible[dim] for piece in _pieces(size, ranks)}
@@ -79,11 +80,4 @@ def _pieces(size: int, ranks: int) -> set[int]:
 
 
 def _size(dim: str, mesh: MeshSpec) -> int | None:
-    if dim in mesh.dims:
-        return mesh.size(dim)
-    if dim not in _FLATTENED:
-        return None
-    size = 1
-    for part in _FLATTENED[dim]:
-        size *= mesh.size(part)
-    return size
+    return mesh.size(dim) if dim in mesh.dims or dim in FLATTENED or dim == "ep" else None

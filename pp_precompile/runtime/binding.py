@@ -11,6 +11,7 @@ from pp_precompile.contract.program import Value
 from pp_precompile.contract.stage import StageRecord
 from pp_precompile.contract.tensor import NamedTensor
 from pp_precompile.stage.describe import describe_state, local_tensor
+from pp_precompile.stage.portable import coordinate
 
 Arguments = Sequence[torch.Tensor]
 Unsharded = Mapping[str, torch.Tensor]
@@ -49,6 +50,11 @@ class Binding:
         if value.kind == "buffer":
             buffer = self.buffers[value.name]
             return lambda *_: local_tensor(buffer)
+        if value.kind == "coordinate":
+            number = torch.tensor(
+                coordinate(value.name), device=value.tensor and value.tensor.device
+            )
+            return lambda *_: number
         if value.kind == "unsharded":
             return lambda _, unsharded: unsharded[value.name]
         position = argument_names.index(value.name)

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.distributed.tensor.placement_types import _StridedShard
 
 from pp_precompile.contract.errors import PrecompileError
 from pp_precompile.contract.tensor import Layout, NamedTensor, TensorSpec
@@ -22,7 +23,7 @@ def describe(tensor: torch.Tensor, *, device: str | None = None) -> TensorSpec:
         dtype=str(local.dtype).removeprefix("torch."),
         device=device or local.device.type,
         requires_grad=tensor.requires_grad,
-        layout=_layout(tensor) if isinstance(tensor, DTensor) else None,
+        layout=layout_of(tensor) if isinstance(tensor, DTensor) else None,
     )
 
 
@@ -42,7 +43,12 @@ def describe_state(
     return named(dict(parameters)), named(buffers)
 
 
-def _layout(tensor: DTensor) -> Layout:
+def layout_of(tensor: DTensor) -> Layout:
+    """Describe how a distributed tensor lies on its mesh.
+
+    Raises:
+        PrecompileError: PPC304 if the mesh has no dimension names.
+    """
     names = tensor.device_mesh.mesh_dim_names
     if names is None:
         raise PrecompileError(
@@ -66,4 +72,6 @@ def _placement(placement: Placement) -> str:
         return f"shard({placement.dim})"
     if type(placement) is Partial:
         return f"partial({placement.reduce_op})"
+    if isinstance(placement, _StridedShard):
+        return f"strided_shard({placement.dim}, {placement.split_factor})"
     return str(placement)

@@ -23,7 +23,7 @@ from pp_precompile.stage.collectives import is_gather, is_reduction, is_wait
 from pp_precompile.stage.describe import describe
 from pp_precompile.stage.own_gradients import own_gradients
 from pp_precompile.stage.subgraph import subgraph
-from pp_precompile.stage.traced import TracedProgram
+from pp_precompile.stage.traced import TracedProgram, without_unused
 
 Chain = list[fx.Node]
 """Nodes of which each is computed from the one before alone."""
@@ -209,24 +209,12 @@ def _without_unused_saved(programs: dict[Role, TracedProgram]) -> dict[Role, Tra
     _set_outputs(forward.graph, [node for _, node in results])
     return programs | {
         "forward": dataclasses.replace(forward, outputs=tuple(value for value, _ in results)),
-        "backward": _without_unused(backward, "saved"),
+        "backward": without_unused(backward, "saved"),
     }
 
 
 def _without_unused_parameters(program: TracedProgram) -> TracedProgram:
-    return _without_unused(program, "parameter")
-
-
-def _without_unused(program: TracedProgram, kind: Kind) -> TracedProgram:
-    """Drop the inputs of a kind that ``program`` does not use."""
-    kept: list[Value] = []
-    for value, node in program.input_nodes():
-        if value.kind == kind and not node.users:
-            program.graph.graph.erase_node(node)
-        else:
-            kept.append(value)
-    program.graph.recompile()
-    return dataclasses.replace(program, inputs=tuple(kept))
+    return without_unused(program, "parameter")
 
 
 def _set_outputs(graph: fx.GraphModule, nodes: Sequence[fx.Node]) -> None:

@@ -39,6 +39,11 @@ def register_logical_groups(meshes: Iterable[DeviceMesh]) -> None:
             private_torch.register_group(PREFIX + name, mesh.get_group(dim))
 
 
+def coordinate(name: str) -> int:
+    """Return this rank's coordinate along mesh dimension ``name``, whose group was registered."""
+    return private_torch.resolve_group(PREFIX + name).rank()
+
+
 def use_logical_groups(graph: fx.GraphModule, names: dict[str, str]) -> None:
     """Replace group names in ``graph`` (in place) by their logical names.
 

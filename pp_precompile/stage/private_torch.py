@@ -309,3 +309,14 @@ def register_group(name: str, group: dist.ProcessGroup) -> None:
     except RuntimeError:
         pass  # the name is not registered
     _register_process_group(name, group)
+
+
+def resolve_group(name: str) -> dist.ProcessGroup:
+    """Return the group that ``name`` stands for in functional collectives.
+
+    Raises:
+        RuntimeError: if there is none.
+    """
+    from torch._C._distributed_c10d import _resolve_process_group
+
+    return _resolve_process_group(name)

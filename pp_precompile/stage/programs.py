@@ -14,6 +14,7 @@ from pp_precompile.contract.program import ROLES, ProgramEntry, ProgramRecord, R
 from pp_precompile.contract.stage import StageRecord
 from pp_precompile.contract.tensor import NamedTensor, TensorSpec
 from pp_precompile.graph.roles import role_of
+from pp_precompile.stage.boundary import Meshes
 from pp_precompile.stage.compile import compile_program, to_bytes
 from pp_precompile.stage.counters import counters
 from pp_precompile.stage.describe import describe_state
@@ -96,7 +97,7 @@ def trace_stage(
     source: StageSource,
     *,
     device: torch.device,
-    groups: Mapping[str, str],
+    meshes: Meshes,
     compiler: Mapping[str, str],
 ) -> TracedStage:
     """Trace ``source`` into canonical, rank-independent graphs with their keys.
@@ -104,7 +105,7 @@ def trace_stage(
     Args:
         source: the stage.
         device: where the programs will run.
-        groups: this rank's process-group names with their logical names.
+        meshes: one-dimensional meshes with names, over which the stage communicates.
         compiler: the factors that steer the compiler (:func:`compile.compiler_factors` and the
             environment's), which are part of every key.
 
@@ -117,7 +118,7 @@ def trace_stage(
         source.arguments,
         source.keywords,
         device=device,
-        groups=groups,
+        meshes=meshes,
         where=where,
     )
     programs: dict[Role, TracedProgram] = {"forward": traced.forward}
@@ -125,7 +126,7 @@ def trace_stage(
         programs["backward"] = traced.backward
     if source.loss is not None:
         programs["loss"] = trace_loss(
-            source.loss, source.loss_arguments, device=device, groups=groups, where=where
+            source.loss, source.loss_arguments, device=device, meshes=meshes, where=where
         )
     if source.gather_once:
         programs = hoist(programs)

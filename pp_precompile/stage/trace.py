@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,13 +13,20 @@ from pp_precompile.contract.errors import CompileError, Where
 from pp_precompile.contract.program import Value
 from pp_precompile.contract.tensor import NamedTensor, TensorSpec
 from pp_precompile.stage import private_torch
+from pp_precompile.stage.boundary import LocalBoundary, Meshes
 from pp_precompile.stage.collectives import drop_unused_collectives
+from pp_precompile.stage.coordinate import coordinate_group, coordinates_as_inputs
 from pp_precompile.stage.describe import describe
 from pp_precompile.stage.fake_state import example, fake_state
 from pp_precompile.stage.memory import recompute_parameter_values
 from pp_precompile.stage.own_gradients import own_gradients
-from pp_precompile.stage.portable import drop_unused_inputs, is_data, use_logical_groups
-from pp_precompile.stage.traced import TracedProgram
+from pp_precompile.stage.portable import (
+    drop_unused_inputs,
+    is_data,
+    logical_groups,
+    use_logical_groups,
+)
+from pp_precompile.stage.traced import TracedProgram, without_unused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +44,7 @@ def trace(
     keywords: tuple[NamedTensor, ...],
     *,
     device: torch.device,
-    groups: Mapping[str, str],
+    meshes: Meshes,
     where: Where,
 ) -> TracedModule:
     """Trace ``module`` from metadata.
@@ -47,17 +54,25 @@ def trace(
         arguments: descriptions of the positional inputs, in order.
         keywords: descriptions of the keyword inputs.
         device: where the programs will run.
-        groups: this rank's process-group names with their logical names.
+        meshes: the meshes that the module communicates over.
         where: names the module in errors.
 
     Raises:
         CompileError: PPC301 if the module cannot be traced, PPC304 if the result is not portable.
     """
+    groups = logical_groups(meshes)
+    boundary = LocalBoundary(module, arguments, meshes)
     try:
-        with private_torch.fake_tracing(), fake_state(module, device), contextlib.ExitStack() as s:
+        with (
+            private_torch.fake_tracing(),
+            fake_state(module, device),
+            coordinates_as_inputs(module, groups, device),
+            boundary.local(),
+            contextlib.ExitStack() as stack,
+        ):
             args = tuple(example(item.tensor, device) for item in arguments)
             kwargs = {item.name: example(item.tensor, device) for item in keywords}
-            joint = private_torch.export_joint(s, module, args, kwargs)
+            joint = private_torch.export_joint(stack, module, args, kwargs)
             forward, backward = private_torch.partition(joint, recompute_parameter_values)
             own_gradients(backward)
     except CompileError:
@@ -71,7 +86,8 @@ def trace(
             hint="run it eagerly once to rule out a fault of the model itself",
         ) from error
     names = [*(item.name for item in arguments), *(item.name for item in keywords)]
-    return _name_values(forward, backward, names, len(arguments), dict(groups))
+    traced = _name_values(forward, backward, names, len(arguments), groups)
+    return replace(traced, outputs=boundary.with_layouts(traced.outputs))
 
 
 def _name_values(
@@ -94,8 +110,9 @@ def _name_values(
         use_logical_groups(graph, groups)
     forward_inputs = tuple(naming.input(n) for n in _placeholders(forward))
     backward_inputs = _backward_inputs(backward, saved, naming)
+    program = TracedProgram(graph=forward, inputs=forward_inputs, outputs=forward_outputs)
     return TracedModule(
-        forward=TracedProgram(graph=forward, inputs=forward_inputs, outputs=forward_outputs),
+        forward=without_unused(program, "coordinate"),
         backward=TracedProgram(graph=backward, inputs=backward_inputs, outputs=backward_outputs)
         if backward_outputs
         else None,
@@ -142,7 +159,8 @@ class _Naming:
         if isinstance(desc, d.ParamAOTInput):
             return "parameter", desc.target
         if isinstance(desc, d.BufferAOTInput):
-            return "buffer", desc.target
+            dimension = coordinate_group(desc.target)
+            return ("buffer", desc.target) if dimension is None else ("coordinate", dimension)
         if isinstance(desc, d.PlainAOTInput):
             kind = "argument" if desc.idx < self._positional else "keyword"
             return kind, self._names[desc.idx]

@@ -20,7 +20,6 @@ from pp_precompile.contract.mesh import MeshSpec
 from pp_precompile.contract.schedule import ScheduleTable, backward_kinds
 from pp_precompile.contract.stage import StageRecord
 from pp_precompile.stage.loss import LossModule
-from pp_precompile.stage.portable import logical_groups
 from pp_precompile.stage.programs import StageSource, TracedStage, trace_stage
 from pp_precompile.titan import private_titan
 from pp_precompile.titan.factors import job_factors, program_factors
@@ -32,7 +31,7 @@ from pp_precompile.titan.supported import check_device
 _MESH_DIMS = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 """torchtitan's mesh dimensions, outermost first."""
 
-_GROUP_DIMS = ("dp_replicate", "fsdp")
+_GROUP_DIMS = ("dp_replicate", "fsdp", "tp", "ep", "efsdp")
 """The mesh dimensions whose groups may appear in a stage program."""
 
 _HEAD = "lm_head"
@@ -93,7 +92,7 @@ class Job:
         return trace_stage(
             self._source(module, stage),
             device=torch.device(self.device.type),
-            groups=logical_groups(self.meshes()),
+            meshes=self.meshes(),
             compiler=self.compiler,
         )
 
@@ -174,9 +173,13 @@ def describe_job(config: Any, *, model: nn.Module, parallel_dims: Any, device: t
         stages=len(split),
         pp_group=None if pp_mesh is None else pp_mesh.get_group(),
     )
-    mesh = MeshSpec(dims=_MESH_DIMS, sizes=tuple(getattr(parallel_dims, d) for d in _MESH_DIMS))
+    mesh = MeshSpec(
+        dims=_MESH_DIMS,
+        sizes=tuple(getattr(parallel_dims, d) for d in _MESH_DIMS),
+        experts=parallel_dims.ep,
+    )
     environment = host_environment(_device_facts(device))
-    inputs = StageInputs(config, schedule.microbatch_size, device.type)
+    inputs = StageInputs(config, schedule.microbatch_size, device.type, split=split)
     compiler = program_factors(environment)
     factors = job_factors(
         config,

@@ -9,7 +9,6 @@ from dataclasses import fields
 from types import ModuleType
 from typing import Any
 
-from torch import nn
 from torchtitan.components.loss import CrossEntropyLoss
 from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader
 from torchtitan.models.common.attention import ScaledDotProductAttention
@@ -17,6 +16,7 @@ from torchtitan.models.common.config_utils import decoder_vocab_size
 
 from pp_precompile.models.debug_data import TOKENIZER_DIR, register_dataset
 from pp_precompile.titan.config import with_precompile
+from pp_precompile.titan.small import shrink
 from pp_precompile.titan.trainer import PrecompileTrainer
 
 ConfigFunction = Callable[[], PrecompileTrainer.Config]
@@ -65,7 +65,7 @@ def to_precompile_config(config: Any) -> PrecompileTrainer.Config:
 
 def small(config: PrecompileTrainer.Config) -> PrecompileTrainer.Config:
     """Make a debug configuration train in seconds a step on one CPU core, without downloads."""
-    _untie(config.model_spec.model)
+    shrink(config.model_spec.model)
     config.training.disable_cuda_graphs = True
     config.training.mixed_precision_param = "float32"
     config.training.seq_len = 256
@@ -84,13 +84,3 @@ def use_sdpa(model: Any) -> None:
     """Use scaled dot product attention in a decoder's configuration."""
     for layer in model.layers:
         layer.attention.inner_attention = ScaledDotProductAttention.Config()
-
-
-def _untie(model: Any) -> None:
-    """Give embedding and head weights of their own: torchtitan does not tie them across stages.
-
-    A tied embedding has no initialization of its own, so it gets the usual one.
-    """
-    if model.enable_weight_tying:
-        model.enable_weight_tying = False
-        model.tok_embeddings.param_init = {"weight": nn.init.normal_}

@@ -46,10 +46,12 @@ def check_device(device: torch.device) -> None:
 
 def _unsupported(config: Any) -> Iterator[tuple[str, object, str]]:
     parallelism, compile_config = config.parallelism, config.compile
-    for name in ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree"):
-        degree = getattr(parallelism, name)
-        if degree != 1:
-            yield f"parallelism.{name}", degree, "1"
+    if parallelism.context_parallel_degree != 1:
+        yield "parallelism.context_parallel_degree", parallelism.context_parallel_degree, "1"
+    ranks, vocabulary = parallelism.tensor_parallel_degree, config.model_spec.model.vocab_size
+    if vocabulary % ranks:
+        expected = f"a divisor of the vocabulary's {vocabulary} entries"
+        yield "parallelism.tensor_parallel_degree", ranks, expected
     if parallelism.spmd_backend != "partial_dtensor":
         yield "parallelism.spmd_backend", parallelism.spmd_backend, "partial_dtensor"
     if compile_config.memory_policy != "default":
@@ -69,8 +71,6 @@ def _unsupported_model(config: Any) -> Iterator[tuple[str, object, str]]:
         if any(model.traverse(kind)):
             owner = kind.__qualname__.split(".")[0]
             yield "the model's attention", owner, "scaled dot product attention (*_sdpa configs)"
-    if any(getattr(layer, "moe", None) is not None for layer in model.layers):
-        yield "the model's layers", "mixture of experts", "dense layers"
     loss = config.loss
     inner = loss.loss_fn if isinstance(loss, ChunkedLossWrapper.Config) else loss
     if not isinstance(inner, CrossEntropyLoss.Config):

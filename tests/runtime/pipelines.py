@@ -79,7 +79,7 @@ def compiled(stages: Sequence[nn.Module], kinds: str) -> list[LoadedStage]:
                 backward_kinds=frozenset(kinds),
             ),
             device=CPU,
-            groups={},
+            meshes=[],
             compiler={},
         )
         for index, module in enumerate(stages)

@@ -13,7 +13,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torchtitan.experiments.graph_trainer.simple_fsdp import MixedPrecisionPolicy, data_parallel
 
-from pp_precompile.stage.portable import logical_groups
 from pp_precompile.stage.programs import TracedStage, trace_stage
 from pp_precompile.titan import private_titan
 from tests.modules import CPU, Block, source
@@ -48,7 +47,7 @@ def _stage(
         backward_kinds=frozenset(kinds),
         gather_once=once,
     )
-    return trace_stage(stage, device=CPU, groups=logical_groups([mesh]), compiler={})
+    return trace_stage(stage, device=CPU, meshes=[mesh], compiler={})
 
 
 def _collectives(stage: TracedStage, role: str) -> Counter[str]:
@@ -127,7 +126,7 @@ def test_replicated_parameters_are_only_reduced_once() -> None:
 
 def test_a_stage_without_data_parallelism_stays_as_it_is() -> None:
     plain = dataclasses.replace(source(Block(), X, scale=torch.ones(())), gather_once=True)
-    stage = trace_stage(plain, device=CPU, groups={}, compiler={})
+    stage = trace_stage(plain, device=CPU, meshes=[], compiler={})
     assert stage.programs.keys() == {"forward", "backward"}
 
 
@@ -144,7 +143,7 @@ def test_a_parameter_that_is_read_twice_is_gathered_once() -> None:
     stage = trace_stage(
         dataclasses.replace(source(module, X, scale=torch.ones(())), gather_once=True),
         device=CPU,
-        groups=logical_groups([mesh]),
+        meshes=[mesh],
         compiler={},
     )
     assert _collectives(stage, "forward") == {}

@@ -11,7 +11,7 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 from pp_precompile.contract.errors import CompileError
 from pp_precompile.stage.own_gradients import own_gradients
-from pp_precompile.stage.portable import logical_groups, register_logical_groups
+from pp_precompile.stage.portable import register_logical_groups
 from pp_precompile.stage.programs import TracedStage, trace_stage
 from tests.modules import CPU, source
 
@@ -36,9 +36,9 @@ def mesh(request: pytest.FixtureRequest) -> Iterator[DeviceMesh]:
     dist.destroy_process_group()
 
 
-def _trace(mesh: DeviceMesh, groups: dict[str, str]) -> TracedStage:
+def _trace(mesh: DeviceMesh, meshes: list[DeviceMesh]) -> TracedStage:
     x = torch.empty(4, 8, requires_grad=True)
-    return trace_stage(source(Sharded(mesh), x), device=CPU, groups=groups, compiler={})
+    return trace_stage(source(Sharded(mesh), x), device=CPU, meshes=meshes, compiler={})
 
 
 keys_by_rank: dict[str, str] = {}
@@ -46,7 +46,7 @@ keys_by_rank: dict[str, str] = {}
 
 def test_collectives_name_the_mesh_dimension_on_every_rank(mesh: DeviceMesh) -> None:
     register_logical_groups([mesh])
-    stage = _trace(mesh, logical_groups([mesh]))
+    stage = _trace(mesh, [mesh])
     text = stage.programs["forward"].graph.print_readable(print_output=False)
     assert "pp_precompile/fsdp" in text
     assert f"'{mesh.get_group().group_name}'" not in text
@@ -56,19 +56,19 @@ def test_collectives_name_the_mesh_dimension_on_every_rank(mesh: DeviceMesh) -> 
 
 def test_an_unknown_group_is_refused(mesh: DeviceMesh) -> None:
     with pytest.raises(CompileError) as raised:
-        _trace(mesh, {"another group": "pp_precompile/tp"})
+        _trace(mesh, [])
     assert raised.value.code == "PPC304"
     assert mesh.get_group().group_name in str(raised.value)
 
 
 def test_gathered_parameters_are_not_saved(mesh: DeviceMesh) -> None:
-    stage = _trace(mesh, logical_groups([mesh]))
+    stage = _trace(mesh, [mesh])
     saved = [v for v in stage.programs["forward"].outputs if v.kind == "saved" and not v.alias]
     assert all(v.tensor is not None and v.tensor.shape == (4, 8) for v in saved)
 
 
 def test_layouts_of_parameters_are_described(mesh: DeviceMesh) -> None:
-    (weight,) = _trace(mesh, logical_groups([mesh])).parameters
+    (weight,) = _trace(mesh, [mesh]).parameters
     assert weight.tensor.shape == (2, 8)
     assert str(weight.tensor.layout) == "fsdp=shard(0)"
     assert weight.tensor.layout is not None

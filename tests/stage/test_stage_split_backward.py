@@ -33,7 +33,7 @@ class Attention(nn.Module):
 def _split(module: nn.Module, kinds: str = "BIW", x: torch.Tensor = X) -> TracedStage:
     stage = source(module, x, scale=torch.ones(()))
     stage = dataclasses.replace(stage, backward_kinds=frozenset(kinds))
-    return trace_stage(stage, device=CPU, groups={}, compiler={})
+    return trace_stage(stage, device=CPU, meshes=[], compiler={})
 
 
 @pytest.mark.parametrize("make", [Block, Attention])

@@ -105,7 +105,7 @@ def test_world_size_must_match_the_degrees(monkeypatch: pytest.MonkeyPatch) -> N
 def test_inputs_follow_sizes_dtypes_and_loss() -> None:
     config = _config()
     config.training.mixed_precision_param = "bfloat16"
-    inputs = StageInputs(config, 2, "cpu")
+    inputs = StageInputs(config, 2, "cpu", split=(("tok_embeddings",), ("layers.0",)))
     (tokens,), (hidden,) = inputs.arguments(0), inputs.arguments(1)
     assert (tokens.tensor.shape, tokens.tensor.dtype) == ((2, 256), "int64")
     assert (hidden.tensor.shape, hidden.tensor.dtype) == ((2, 256, 256), "bfloat16")
