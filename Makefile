@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.pp_precompile_installed
+# pip would take the newest torch that the project admits; the suite's numbers are this one's.
+TORCH := torch>=2.14.1,<2.15
 # A second environment with the newest torch that the project admits; see test-torch215.
 VENV215 ?= .venv215
 BIN215 := $(VENV215)/bin
@@ -27,7 +29,7 @@ $(STAMP): pyproject.toml
 	  || { echo "python 3.10 or newer is needed: make PYTHON=python3.11 ..." >&2; exit 1; }
 	@test -x $(BIN)/pip || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing pp_precompile and what it needs into $(VENV) (torch is large: minutes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' -e '.[dev]'
 	@touch $@
 
 # Before the install, so that a machine that cannot build hears so at once.

@@ -41,7 +41,12 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class TensorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One tensor as a program sees it: local shape and stride in elements, dtype, device type."""
+    """One tensor as a program sees it: local shape and stride in elements, dtype, device type.
+
+    ``dynamic`` lists the dimensions whose size depends on data, in ascending order: expert
+    parallelism sends as many tokens as the router chooses. Their size, and strides that depend on
+    it, are written as 0.
+    """
 
     shape: tuple[Natural, ...]
     stride: tuple[Natural, ...]
@@ -49,14 +54,16 @@ class TensorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     device: str
     requires_grad: bool = False
     layout: Layout | None = None
+    dynamic: tuple[Natural, ...] = ()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements (local ones, for a distributed tensor)."""
+        """Bytes of the elements (local ones, for a distributed tensor); 0 if the size is dynamic."""
         return prod(self.shape) * ITEM_BYTES[self.dtype]
 
     def __str__(self) -> str:
-        text = f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+        sizes = ("?" if i in self.dynamic else str(n) for i, n in enumerate(self.shape))
+        text = f"{self.dtype}[{', '.join(sizes)}]"
         return f"{text} ({self.layout})" if self.layout else text
 
 

@@ -10,7 +10,13 @@ def same(one: TensorSpec | None, other: TensorSpec | None) -> bool:
 
 
 def _memory(tensor: TensorSpec | None) -> object:
-    return tensor and (tensor.shape, tensor.stride, tensor.dtype, tensor.device)
+    return tensor and (
+        tensor.shape,
+        tensor.stride,
+        tensor.dtype,
+        tensor.device,
+        tensor.dynamic,
+    )
 
 
 def text(tensor: TensorSpec | None) -> str:

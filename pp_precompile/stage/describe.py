@@ -18,13 +18,22 @@ def describe(tensor: torch.Tensor, *, device: str | None = None) -> TensorSpec:
     """Describe ``tensor``; ``device`` overrides the device type (for tensors still on meta)."""
     local = local_tensor(tensor)
     return TensorSpec(
-        shape=tuple(int(n) for n in local.shape),
-        stride=tuple(int(n) for n in local.stride()),
+        shape=tuple(map(_static, local.shape)),
+        stride=tuple(map(_static, local.stride())),
         dtype=str(local.dtype).removeprefix("torch."),
         device=device or local.device.type,
         requires_grad=tensor.requires_grad,
         layout=layout_of(tensor) if isinstance(tensor, DTensor) else None,
+        dynamic=tuple(i for i, size in enumerate(local.shape) if _is_dynamic(size)),
     )
+
+
+def _is_dynamic(size: int | torch.SymInt) -> bool:
+    return isinstance(size, torch.SymInt) and not size.node.expr.is_number
+
+
+def _static(size: int | torch.SymInt) -> int:
+    return 0 if _is_dynamic(size) else int(size)
 
 
 def describe_state(

@@ -80,13 +80,19 @@ def partition(
 
 @contextlib.contextmanager
 def fake_tracing() -> Iterator[Any]:
-    """Enter a fresh FakeTensorMode and tracing context; yields the mode."""
+    """Enter a fresh FakeTensorMode and tracing context; yields the mode.
+
+    Sizes that depend on data are admitted: expert parallelism sends as many tokens as the router
+    chooses.
+    """
+    from torch._dynamo import config as dynamo_config
     from torch._guards import TracingContext, tracing
     from torch._subclasses import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
-    with tracing(TracingContext(mode)), mode:
+    shapes = ShapeEnv(allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
+    mode = FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True)
+    with dynamo_config.patch(capture_scalar_outputs=True), tracing(TracingContext(mode)), mode:
         yield mode
 
 

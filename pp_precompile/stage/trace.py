@@ -101,7 +101,11 @@ def _name_values(
     naming = _Naming(names, positional)
     aliases = _aliases(forward, naming)
     forward_outputs = _outputs(forward, naming.output, aliases)
-    saved = [v.name for v in forward_outputs if v.kind == "saved"]
+    saved = {
+        result.name: str(desc.idx)
+        for result, desc in _results(forward)
+        if isinstance(desc, d.SavedForBackwardsAOTOutput) and _is_data_result(result)
+    }
     backward_outputs = _outputs(backward, naming.gradient)
     for graph in (forward, backward):
         _keep_data_outputs(graph)
@@ -239,29 +243,28 @@ def _aliases(forward: fx.GraphModule, naming: _Naming) -> dict[fx.Node, str]:
 
 
 def _backward_inputs(
-    backward: fx.GraphModule, saved: list[str], naming: _Naming
+    backward: fx.GraphModule, saved: Mapping[str, str], naming: _Naming
 ) -> tuple[Value, ...]:
-    """Name the backward's inputs: the saved values in the forward's order, then the tangents.
+    """Name the backward's inputs.
 
-    torch may put what it saved in another order than it returned it, but keeps tangents last and
-    keeps the order of saved values; the count is checked so that a change would be noticed.
+    torch puts what it saved in another order than it returned it (integers come first), but the
+    nodes keep their names, which ``saved`` maps to the names of the saved values.
     """
     inputs: list[Value] = []
-    remaining = iter(saved)
     for node in _placeholders(backward):
         desc = node.meta.get("desc")
         if isinstance(desc, d.TangentAOTInput):
             kind, name = naming._origin(desc)
             inputs.append(Value(kind=kind, name=name, tensor=_spec(node)))  # type: ignore[arg-type]
         else:
-            inputs.append(Value(kind="saved", name=next(remaining, ""), tensor=_spec(node)))
-    unused = list(remaining)
-    if unused or any(value.name == "" for value in inputs):
+            inputs.append(Value(kind="saved", name=saved.get(node.name, ""), tensor=_spec(node)))
+    names = [value.name for value in inputs if value.kind == "saved"]
+    if sorted(names) != sorted(saved.values()):
         raise CompileError(
             "PPC304",
             "forward and backward disagree on the saved values",
-            expected=f"{len(saved)} saved values",
-            found=f"{sum(v.kind == 'saved' for v in inputs)} inputs",
+            expected=f"the saved values {sorted(saved)}",
+            found=f"the inputs {[node.name for node in _placeholders(backward)]}",
             hint="report this with the version of torch",
         )
     return tuple(inputs)

@@ -4,6 +4,7 @@ from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.experiments.graph_trainer.chunked_loss import ChunkedLossWrapperWithParamGrads
 from torchtitan.experiments.graph_trainer.llama3 import config_registry
 
+from pp_precompile.models import deepseek_v3, qwen3
 from pp_precompile.titan.registry import small, to_precompile_config
 from pp_precompile.titan.trainer import PrecompileTrainer
 
@@ -25,4 +26,22 @@ def llama3_uneven_stages() -> PrecompileTrainer.Config:
         ["layers.4", "layers.5"],
         ["norm", "lm_head"],
     ]
+    return config
+
+
+def deepseek_v3_few_layers() -> PrecompileTrainer.Config:
+    """DeepSeek-V3's debug model with one dense layer and two with experts, on short sequences."""
+    return _few_layers(deepseek_v3.deepseek_v3_debugmodel_sdpa(), 3)
+
+
+def qwen3_moe_few_layers() -> PrecompileTrainer.Config:
+    """Qwen3's debug model with two layers of experts, on short sequences."""
+    return _few_layers(qwen3.qwen3_debugmodel_moe_sdpa(), 2)
+
+
+def _few_layers(config: PrecompileTrainer.Config, layers: int) -> PrecompileTrainer.Config:
+    config.model_spec.model.layers = config.model_spec.model.layers[:layers]
+    config.training.seq_len = 64
+    config.training.local_batch_size = 4
+    config.training.steps = 2
     return config
