@@ -57,25 +57,46 @@ def export_joint(
 
 
 def partition(
-    joint: Any, prepare: Callable[[fx.GraphModule], None]
+    joint: Any, prepare: Callable[[fx.GraphModule], None], budget: float = 1.0
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Cut a joint graph into forward and backward with torch's min-cut partitioner.
 
-    ``prepare`` may tag nodes of the joint graph first. AOTAutograd hands the graph to its
-    ``partition_fn`` only inside its own compile step, whose result is dropped here.
+    ``prepare`` may tag nodes of the joint graph first; ``budget`` is the partitioner's own, from 0
+    (all is computed again) to 1. AOTAutograd hands the graph to its ``partition_fn`` only inside
+    its own compile step, whose result is dropped here.
+
+    The partitioner's settings are given here, and not taken from the process: they reach programs,
+    and are no part of a key. Under a budget it adds up sizes, also of those inputs that are process
+    groups and meshes, and must be told that these hold no tensors.
     """
+    import torch._functorch.config as functorch_config
     from torch._functorch.aot_autograd import aot_compile_joint_with_descriptors
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     caught: list[tuple[fx.GraphModule, fx.GraphModule]] = []
+    settings = {
+        "activation_memory_budget": budget,
+        "activation_memory_budget_runtime_estimator": "flops",
+        "activation_memory_budget_solver": "dp",
+        "unsafe_treat_script_objects_as_zero_size": True,
+        "visualize_memory_budget_pareto": False,
+    }
 
     def catch(graph: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
         prepare(graph)
-        caught.append(min_cut_rematerialization_partition(graph, *args, **kwargs))
+        with functorch_config.patch(settings):
+            caught.append(min_cut_rematerialization_partition(graph, *args, **kwargs))
         return caught[0]
 
     aot_compile_joint_with_descriptors(joint, partition_fn=catch)
     return caught[0]
+
+
+def is_random(node: fx.Node) -> bool:
+    """Tell whether ``node`` draws random numbers; attention without dropout does not."""
+    from torch._functorch.partitioners import is_rng_op
+
+    return node.op == "call_function" and is_rng_op(node)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from pp_precompile.stage.compile import compile_program, to_bytes
 from pp_precompile.stage.counters import counters
 from pp_precompile.stage.describe import describe_state
 from pp_precompile.stage.hoist import hoist
+from pp_precompile.stage.memory import NO_CHECKPOINTING, Checkpointing
 from pp_precompile.stage.split_backward import split_backward
 from pp_precompile.stage.structure import canonical_graph, program_key
 from pp_precompile.stage.trace import trace
@@ -33,6 +34,7 @@ class StageSource:
     ``loss`` and ``loss_arguments`` belong to the last stage only. ``backward_kinds`` are the kinds
     of the schedule's backward actions for this stage, of B, I and W. ``gather_once`` asks for
     parameters to be gathered and gradients to be reduced once a step, see :mod:`hoist`.
+    ``checkpointing`` says which activations the backward computes again, see :mod:`memory`.
     """
 
     index: int
@@ -44,6 +46,7 @@ class StageSource:
     loss_arguments: tuple[NamedTensor, ...] = ()
     backward_kinds: frozenset[str] = frozenset("B")
     gather_once: bool = False
+    checkpointing: Checkpointing = NO_CHECKPOINTING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +123,7 @@ def trace_stage(
         device=device,
         meshes=meshes,
         where=where,
+        checkpointing=source.checkpointing,
     )
     programs: dict[Role, TracedProgram] = {"forward": traced.forward}
     if traced.backward is not None:

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from pp_precompile.stage.collectives import drop_unused_collectives
 from pp_precompile.stage.coordinate import coordinate_group, coordinates_as_inputs
 from pp_precompile.stage.describe import describe
 from pp_precompile.stage.fake_state import example, fake_state
-from pp_precompile.stage.memory import recompute_parameter_values
+from pp_precompile.stage.memory import NO_CHECKPOINTING, Checkpointing, tag_joint
 from pp_precompile.stage.own_gradients import own_gradients
 from pp_precompile.stage.portable import (
     drop_unused_inputs,
@@ -46,6 +47,7 @@ def trace(
     device: torch.device,
     meshes: Meshes,
     where: Where,
+    checkpointing: Checkpointing = NO_CHECKPOINTING,
 ) -> TracedModule:
     """Trace ``module`` from metadata.
 
@@ -56,6 +58,7 @@ def trace(
         device: where the programs will run.
         meshes: the meshes that the module communicates over.
         where: names the module in errors.
+        checkpointing: what the backward computes again instead of saving it.
 
     Raises:
         CompileError: PPC301 if the module cannot be traced, PPC304 if the result is not portable.
@@ -73,7 +76,9 @@ def trace(
             args = tuple(example(item.tensor, device) for item in arguments)
             kwargs = {item.name: example(item.tensor, device) for item in keywords}
             joint = private_torch.export_joint(stack, module, args, kwargs)
-            forward, backward = private_torch.partition(joint, recompute_parameter_values)
+            forward, backward = private_torch.partition(
+                joint, partial(tag_joint, tag=checkpointing.tag), checkpointing.budget
+            )
             own_gradients(backward)
     except CompileError:
         raise

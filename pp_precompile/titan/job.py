@@ -22,6 +22,7 @@ from pp_precompile.contract.stage import StageRecord
 from pp_precompile.stage.loss import LossModule
 from pp_precompile.stage.programs import StageSource, TracedStage, trace_stage
 from pp_precompile.titan import private_titan
+from pp_precompile.titan.checkpointing import checkpointing
 from pp_precompile.titan.factors import job_factors, program_factors
 from pp_precompile.titan.inputs import StageInputs
 from pp_precompile.titan.schedule import schedule_table
@@ -137,6 +138,7 @@ class Job:
             loss_arguments=self.inputs.loss_arguments() if is_last else (),
             backward_kinds=backward_kinds(self.schedule, stage),
             gather_once=self.gather_once,
+            checkpointing=checkpointing(self.config),
         )
 
     def _loss_module(self, module: nn.Module) -> LossModule:

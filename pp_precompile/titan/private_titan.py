@@ -3,12 +3,13 @@
 Checked with torchtitan 0.3.0 on torch 2.14.1 and 2.15.0.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
 from typing import Any
 
-from torch import nn
+from torch import fx, nn
 from torch.distributed.pipelining.schedules import get_schedule_class
+from torch.utils.checkpoint import CheckpointPolicy
 
 from pp_precompile.contract.errors import PrecompileError
 
@@ -72,6 +73,26 @@ def forget_wrapped_classes() -> None:
     from torchtitan.experiments.graph_trainer import simple_fsdp
 
     simple_fsdp._wrap_class_cache.clear()
+
+
+def tag_activations(joint: fx.GraphModule, *, policy: str) -> None:
+    """Tag what is saved and what is computed again, as graph_trainer's ``policy`` says (in place).
+
+    ``policy`` is ``default``, ``eager`` or ``full``. torchtitan makes the tags for a graph of
+    forward, loss and backward; the joint graph of a stage has the same metadata: the module that an
+    operation belongs to, and whether it is part of the backward.
+
+    graph_trainer's own ``full`` saves what may draw random numbers, and with it all attention of
+    torch, which has a dropout. Here operations are looked at one by one in :mod:`stage.memory`.
+    """
+    from torchtitan.experiments.graph_trainer import memory_policy
+
+    policies: dict[str, Callable[[fx.Node], CheckpointPolicy]] = {
+        "default": memory_policy._make_default_memory_policy(),
+        "eager": memory_policy._make_eager_memory_policy(),
+        "full": lambda node: CheckpointPolicy.MUST_RECOMPUTE,
+    }
+    memory_policy.tag_sac_policy(joint, policy_fn=policies[policy])
 
 
 def schedule_from_actions(
@@ -150,4 +171,5 @@ __all__ = [
     "schedule_from_actions",
     "split_module",
     "stages_of_rank",
+    "tag_activations",
 ]

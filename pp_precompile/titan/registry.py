@@ -66,6 +66,9 @@ def to_precompile_config(config: Any) -> PrecompileTrainer.Config:
 def small(config: PrecompileTrainer.Config) -> PrecompileTrainer.Config:
     """Make a debug configuration train in seconds a step on one CPU core, without downloads."""
     shrink(config.model_spec.model)
+    # Its activations are small, and the attention of a CPU is not among what torchtitan's policies
+    # save: computing activations again would cost time and gain nothing.
+    config.activation_checkpoint = None
     config.training.disable_cuda_graphs = True
     config.training.mixed_precision_param = "float32"
     config.training.seq_len = 256

@@ -26,7 +26,8 @@ def parallel_stage(
 def parallel_arguments(job: Job) -> dict[str, Any]:
     """Return what torchtitan hands to a model's parallelize function.
 
-    Its own compilation is off: it would change the compiler's settings for the whole process.
+    Its own compilation is off: it would change the compiler's settings for the whole process. So is
+    checkpointing of activations in modules, which the programs do.
     """
     config = job.config
     return {
@@ -34,7 +35,7 @@ def parallel_arguments(job: Job) -> dict[str, Any]:
         "training": config.training,
         "parallelism": config.parallelism,
         "compile_config": dataclasses.replace(config.compile, enable=False),
-        "ac_config": config.activation_checkpoint,
+        "ac_config": None,
         "dump_folder": config.dump_folder,
     }
 

@@ -8,6 +8,7 @@ from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.models.common.attention import FlexAttention, VarlenAttention
 
 from pp_precompile.contract.errors import UsageError
+from pp_precompile.titan import checkpointing
 
 
 def check_supported(config: Any) -> None:
@@ -54,8 +55,7 @@ def _unsupported(config: Any) -> Iterator[tuple[str, object, str]]:
         yield "parallelism.tensor_parallel_degree", ranks, expected
     if parallelism.spmd_backend != "partial_dtensor":
         yield "parallelism.spmd_backend", parallelism.spmd_backend, "partial_dtensor"
-    if compile_config.memory_policy != "default":
-        yield "compile.memory_policy", compile_config.memory_policy, "default"
+    yield from checkpointing.unsupported(config)
     if compile_config.enable_autoparallel:
         yield "compile.enable_autoparallel", True, "False"
     if config.training.enable_cpu_offload:

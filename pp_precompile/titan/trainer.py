@@ -120,26 +120,34 @@ class PrecompiledStages:
     def trainer_config(self) -> Any:
         """Return the configuration to build torchtitan's trainer from.
 
-        Its model builds precompiled stages, and torchtitan compiles nothing of its own.
+        Its model builds precompiled stages; torchtitan compiles nothing and checkpoints no
+        activations of its own.
         """
         config = self._config
         spec = dataclasses.replace(
             config.model_spec, parallelize_fn=self._parallelize, pipelining_fn=self._pipeline
         )
         compile_config = dataclasses.replace(config.compile, enable=False)
-        self._given = dataclasses.replace(config, model_spec=spec, compile=compile_config)
+        self._given = dataclasses.replace(
+            config, model_spec=spec, compile=compile_config, activation_checkpoint=None
+        )
         return self._given
 
     def job_config(self) -> Any:
         """Return the configuration that the model was built from, for the job's key.
 
         torchtitan applies its overrides to what :meth:`trainer_config` gave it, so that is where
-        they are found; the model's own functions and the compile section are put back.
+        they are found; the model's own functions and what torchtitan shall not do are put back.
         """
         ours, spec = self._config, self._config.model_spec
         functions = {"parallelize_fn": spec.parallelize_fn, "pipelining_fn": spec.pipelining_fn}
         given = dataclasses.replace(self._given.model_spec, **functions)
-        return dataclasses.replace(self._given, model_spec=given, compile=ours.compile)
+        return dataclasses.replace(
+            self._given,
+            model_spec=given,
+            compile=ours.compile,
+            activation_checkpoint=ours.activation_checkpoint,
+        )
 
     def _parallelize(self, model: nn.Module, **arguments: Any) -> nn.Module:
         """Stand in for the model's parallelize function: a pipeline of one stage."""

@@ -125,7 +125,8 @@ def train(
 ) -> Result:
     """Train on ``ranks`` ranks under torchrun; what they record goes to ``folder``."""
     result = _start(
-        [*arguments, "--dump_folder", str(folder / "dump")],
+        # At the front: what stands behind a subcommand (activation-checkpoint:full) belongs to it.
+        ["--dump_folder", str(folder / "dump"), *arguments],
         environment | {"RECORD": str(folder)},
         ranks=ranks,
         timeout=timeout,

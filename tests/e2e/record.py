@@ -131,7 +131,7 @@ def _train_cases(cases: dict[str, list[str]]) -> int:
         _reset(name)
         torch_counters.clear()
         vars(counters).update(vars(Counters()))
-        code = train([*arguments, "--dump_folder", str(folder / "dump")])
+        code = train(["--dump_folder", str(folder / "dump"), *arguments])
         _write(code)
         if code:
             break

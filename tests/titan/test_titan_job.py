@@ -157,7 +157,7 @@ UNSUPPORTED: dict[str, Any] = {
     "context_parallel_degree": lambda c: setattr(c.parallelism, "context_parallel_degree", 2),
     "expert_parallel_degree": lambda c: setattr(c.parallelism, "expert_parallel_degree", 2),
     "spmd_backend": lambda c: setattr(c.parallelism, "spmd_backend", "spmd_types"),
-    "memory_policy": lambda c: setattr(c.compile, "memory_policy", "full"),
+    "memory_policy": lambda c: setattr(c.compile, "memory_policy", "sac_and_offload"),
     "enable_autoparallel": lambda c: setattr(c.compile, "enable_autoparallel", True),
     "enable_cpu_offload": lambda c: setattr(c.training, "enable_cpu_offload", True),
     "comm.mode": lambda c: setattr(c.comm, "mode", "fake_backend"),
