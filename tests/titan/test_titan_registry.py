@@ -81,9 +81,7 @@ def test_a_variant_attends_by_scaled_dot_products_only(family: ModuleType, name:
     assert len(found) == len(model.layers)
 
 
-@pytest.mark.parametrize(
-    ("family", "name"), [item for item in DEBUG if "moe" not in item[1]], ids=_name
-)
+@pytest.mark.parametrize(("family", "name"), DEBUG, ids=_name)
 def test_a_debug_variant_is_small_and_brings_its_data(family: ModuleType, name: str) -> None:
     config = _variant(family, name)
     training = config.training
