@@ -8,23 +8,45 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from pp_precompile.cli.dry_run import dry_run
+from pp_precompile.contract.errors import UsageError
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.program import Role
 from pp_precompile.store.location import store_location
 from pp_precompile.store.store import open_store
 
 _HELP = """usage: pp-precompile build <torchtitan arguments> --compile.precompile
-                          [--compile.precompile_artifact_dir STORE]
+                          [--compile.precompile_artifact_dir STORE] [--dry-run [--json]]
 
 Traces every pipeline stage from metadata, compiles its programs, and publishes the build. Takes
-the arguments of the train command; needs a C++ compiler, but neither ranks nor weights."""
+the arguments of the train command; needs a C++ compiler, but neither ranks nor weights.
+
+  --dry-run  trace only, and print what would be compiled; writes nothing, needs no compiler
+  --json     with --dry-run: one JSON document on stdout"""
+
+_DRY_RUN, _JSON = "--dry-run", "--json"
 
 
 def run(argv: Sequence[str]) -> int:
-    """Build; returns 0, or raises a ``PrecompileError``."""
+    """Build, or plan to; returns 0, or raises a ``PrecompileError``."""
     if not argv or argv[0] in {"-h", "--help"}:
         print(_HELP)
         return 0
+    job = [word for word in argv if word not in (_DRY_RUN, _JSON)]
+    if _DRY_RUN in argv:
+        return dry_run(job, as_json=_JSON in argv)
+    if _JSON in argv:
+        raise UsageError(
+            "PPC001",
+            f"{_JSON} is for {_DRY_RUN} only",
+            expected=f"{_DRY_RUN} {_JSON}",
+            found=f"{_JSON} alone",
+            hint="'pp-precompile show STORE --json' describes a build that was made",
+        )
+    return _build(job)
+
+
+def _build(argv: Sequence[str]) -> int:
     from pp_precompile.titan import cpu_platform
 
     if cpu_platform.needed():

@@ -50,6 +50,21 @@ def open_store(path: str | Path, *, create: bool) -> Store:
     return Store(root)
 
 
+def existing_store(path: str | Path) -> Store | None:
+    """Return the store at ``path``, or None if :func:`open_store` would have to create it.
+
+    Raises:
+        StoreError: PPC201 or PPC208 if it is there, but must not be used.
+    """
+    try:
+        (Path(path) / BUILDS.folder).lstat()
+    except FileNotFoundError:
+        return None
+    except OSError:
+        pass  # opening it says what is wrong
+    return open_store(path, create=False)
+
+
 def _make_folders(root: Path) -> None:
     for folder in (root, *(root / kind.folder for kind in KINDS)):
         try:

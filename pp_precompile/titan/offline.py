@@ -26,7 +26,7 @@ from pp_precompile.graph.refuse import refuse
 from pp_precompile.runtime.sinks import StoreSink
 from pp_precompile.stage import private_torch
 from pp_precompile.stage.portable import register_logical_groups
-from pp_precompile.stage.programs import Progress, compile_stages
+from pp_precompile.stage.programs import Progress, TracedStage, compile_stages
 from pp_precompile.store.store import Store
 from pp_precompile.titan import private_titan
 from pp_precompile.titan.job import Job, describe_job
@@ -55,13 +55,7 @@ def build(config: Any, store: Store, listener: Listener | None = None) -> Manife
     listener = listener or Listener()
     store.check_writable()
     with offline_job(config) as (job, model):
-        register_logical_groups(job.meshes())
-        arguments = parallel_arguments(job)
-        traced = []
-        for index in range(len(job.split)):
-            stage = job.trace(parallel_stage(job, model, index, arguments), index)
-            listener.traced(index, len(stage.programs))
-            traced.append(stage)
+        traced = list(trace_stages(job, model, listener))
         entries = compile_stages(
             traced, StoreSink(store), started=listener.started, done=listener.done
         )
@@ -69,6 +63,20 @@ def build(config: Any, store: Store, listener: Listener | None = None) -> Manife
     refuse(check_build(manifest), f"build {manifest.build_id[:12]}", error=CompileError)
     store.builds.publish(manifest)
     return manifest
+
+
+def trace_stages(job: Job, model: nn.Module, listener: Listener) -> Iterator[TracedStage]:
+    """Trace every stage of an :func:`offline_job`, one at a time and in order.
+
+    Raises:
+        CompileError: PPC301 if a stage cannot be traced, PPC304 if it is not portable.
+    """
+    register_logical_groups(job.meshes())
+    arguments = parallel_arguments(job)
+    for index in range(len(job.split)):
+        stage = job.trace(parallel_stage(job, model, index, arguments), index)
+        listener.traced(index, len(stage.programs))
+        yield stage
 
 
 @contextlib.contextmanager

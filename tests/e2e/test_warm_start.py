@@ -1,9 +1,13 @@
 """A PP4 job starts warm from self-contained stage artifacts, on a host without a compiler."""
 
+import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from pp_precompile.graph.plan import BuildPlan, plan_of
+from pp_precompile.store.store import open_store
 from tests.e2e import launch
 from tests.e2e.conftest import arguments
 
@@ -33,6 +37,21 @@ def test_on_the_fly_compiles_each_distinct_program_once(
 ) -> None:
     compiled = [trained[0].rank(rank)["ours"]["compiled"] for rank in range(4)]
     assert compiled == [2, 2, 0, 3]
+
+
+def test_a_dry_run_needs_no_compiler_and_finds_what_was_built(
+    built: Path, fresh_host: dict[str, str]
+) -> None:
+    before = dict(launch.files(built))
+    result = launch.build(arguments(4, built, "--dry-run", "--json"), fresh_host)
+    assert result.code == 0, result.output
+    found = json.loads(result.output[result.output.index("{\n") :])
+    assert (found["published"], found["compile"], found["stored"]) == (True, 0, 7)
+    builds = open_store(built, create=False).builds
+    manifest = builds.read(found["plan"]["build"])
+    planned = msgspec.convert(found["plan"], BuildPlan)
+    assert planned == plan_of(manifest).against(lambda key: True)
+    assert dict(launch.files(built)) == before
 
 
 @pytest.fixture(scope="module")
