@@ -35,7 +35,7 @@ def _recompute_all(joint: fx.GraphModule) -> None:
 
 def _traced(module: nn.Module, checkpointing: Checkpointing) -> TracedStage:
     stage = dataclasses.replace(source(module, X), checkpointing=checkpointing)
-    return trace_stage(stage, device=CPU, groups={}, compiler={})
+    return trace_stage(stage, device=CPU, meshes=[], compiler={})
 
 
 def _saved(stage: TracedStage) -> list[tuple[int, ...]]:
