@@ -4,6 +4,7 @@ Only what later code takes for granted is checked here, so that it never meets a
 an unknown name. Whether a build makes sense as a pipeline, and fits a job, is for ``graph``.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -106,6 +107,12 @@ def _tensor(tensor: TensorSpec, place: str) -> Iterator[str]:
         yield f"{place}: unknown dtype {tensor.dtype!r}"
     if len(tensor.shape) != len(tensor.stride):
         yield f"{place}: {len(tensor.shape)} sizes, {len(tensor.stride)} strides"
+    if not _ascending_below(tensor.dynamic, len(tensor.shape)):
+        yield f"{place}: dynamic dimensions {list(tensor.dynamic)} of {len(tensor.shape)}"
     layout = tensor.layout
     if layout is not None and len(layout.mesh) != len(layout.placements):
         yield f"{place}: {len(layout.mesh)} mesh dimensions, {len(layout.placements)} placements"
+
+
+def _ascending_below(numbers: tuple[int, ...], limit: int) -> bool:
+    return all(one < other for one, other in itertools.pairwise((*numbers, limit)))

@@ -11,7 +11,7 @@ from pp_precompile.contract.program import BlobRef
 from pp_precompile.contract.schedule import ScheduleTable
 from pp_precompile.contract.stage import StageRecord
 
-FORMAT = 2
+FORMAT = 3
 """Version of the stored format; another number is refused, never guessed at."""
 
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024

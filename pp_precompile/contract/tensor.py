@@ -58,7 +58,7 @@ class TensorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements (local ones, for a distributed tensor); 0 if the size is dynamic."""
+        """Bytes of the elements (local ones of a distributed tensor); 0 if a size is dynamic."""
         return prod(self.shape) * ITEM_BYTES[self.dtype]
 
     def __str__(self) -> str:

@@ -177,6 +177,14 @@ REFERENCES = {
         lambda m: m["stages"][0]["parameters"][0]["tensor"].update(stride=[1]),
         "stage 0, parameters, layers.0.weight: 2 sizes, 1 strides",
     ),
+    "dynamic dimension that is not there": (
+        lambda m: m["stages"][0]["parameters"][0]["tensor"].update(dynamic=[0, 2]),
+        "stage 0, parameters, layers.0.weight: dynamic dimensions [0, 2] of 2",
+    ),
+    "dynamic dimensions out of order": (
+        lambda m: m["stages"][0]["parameters"][0]["tensor"].update(dynamic=[1, 0]),
+        "stage 0, parameters, layers.0.weight: dynamic dimensions [1, 0] of 2",
+    ),
     "ragged layout": (
         lambda m: m["stages"][1]["arguments"][0]["tensor"].update(
             layout={"mesh": ["dp"], "placements": [], "shape": [1]}

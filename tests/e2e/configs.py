@@ -4,7 +4,7 @@ from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.experiments.graph_trainer.chunked_loss import ChunkedLossWrapperWithParamGrads
 from torchtitan.experiments.graph_trainer.llama3 import config_registry
 
-from pp_precompile.models import deepseek_v3, qwen3
+from pp_precompile.models import deepseek_v3, llama3, qwen3
 from pp_precompile.titan.registry import small, to_precompile_config
 from pp_precompile.titan.trainer import PrecompileTrainer
 
@@ -29,14 +29,24 @@ def llama3_uneven_stages() -> PrecompileTrainer.Config:
     return config
 
 
-def deepseek_v3_few_layers() -> PrecompileTrainer.Config:
-    """DeepSeek-V3's debug model with one dense layer and two with experts, on short sequences."""
-    return _few_layers(deepseek_v3.deepseek_v3_debugmodel_sdpa(), 3)
+def llama3_few_layers() -> PrecompileTrainer.Config:
+    """Llama 3's debug model with two layers, on short sequences."""
+    return _few_layers(llama3.llama3_debugmodel_sdpa(), 2)
+
+
+def qwen3_few_layers() -> PrecompileTrainer.Config:
+    """Qwen3's debug model with four layers, on short sequences."""
+    return _few_layers(qwen3.qwen3_debugmodel_sdpa(), 4)
 
 
 def qwen3_moe_few_layers() -> PrecompileTrainer.Config:
     """Qwen3's debug model with two layers of experts, on short sequences."""
     return _few_layers(qwen3.qwen3_debugmodel_moe_sdpa(), 2)
+
+
+def deepseek_v3_few_layers() -> PrecompileTrainer.Config:
+    """DeepSeek-V3's debug model with a dense layer and one with experts, on short sequences."""
+    return _few_layers(deepseek_v3.deepseek_v3_debugmodel_sdpa(), 2)
 
 
 def _few_layers(config: PrecompileTrainer.Config, layers: int) -> PrecompileTrainer.Config:

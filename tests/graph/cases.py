@@ -331,7 +331,7 @@ CASES: dict[str, tuple[Edit, set[str], str]] = {
     "unknown placement": (
         lambda v: layout(v).update(placements=["split(0)"]),
         {"PPC532"},
-        "instead of 'split(0)'",
+        "not 'split(0)'",
     ),
     "placement beyond the shape": (
         lambda v: layout(v).update(placements=["shard(2)"]),
