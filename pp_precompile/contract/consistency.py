@@ -26,7 +26,8 @@ def contradictions(manifest: "Manifest") -> Iterator[str]:
     yield from _stages(manifest)
     yield from _schedule(manifest)
     yield from _blobs(manifest)
-    for stage in manifest.stages:
+    yield from _variants(manifest)
+    for stage in _stages_of_all(manifest):
         for place, tensor in _tensors(stage):
             yield from _tensor(tensor, f"stage {stage.index}, {place}")
 
@@ -47,12 +48,37 @@ def _mesh(manifest: "Manifest") -> Iterator[str]:
         yield f"the schedule has {ranks} pipeline ranks, the mesh {mesh.size('pp')}"
 
 
+def _variants(manifest: "Manifest") -> Iterator[str]:
+    if len(manifest.mesh.dims) != len(manifest.mesh.sizes):
+        return
+    seen = {0}
+    for variant in manifest.variants:
+        if not _ascending_below(variant.columns, manifest.mesh.columns) or not variant.columns:
+            yield f"a variant for columns {list(variant.columns)} of {manifest.mesh.columns}"
+        twice = sorted(seen & set(variant.columns))
+        if twice:
+            yield f"columns {twice} of the mesh have two variants"
+        seen |= set(variant.columns)
+        if len(variant.stages) != len(manifest.stages):
+            yield f"a variant of {len(variant.stages)} stages, the build has {len(manifest.stages)}"
+
+
+def _stages_of_all(manifest: "Manifest") -> list[StageRecord]:
+    return [stage for stages in _pipelines(manifest) for stage in stages]
+
+
+def _pipelines(manifest: "Manifest") -> list[tuple[StageRecord, ...]]:
+    """Return the build's stages, and those of each variant."""
+    return [manifest.stages, *(variant.stages for variant in manifest.variants)]
+
+
 def _stages(manifest: "Manifest") -> Iterator[str]:
     if not manifest.stages:
         yield "the build has no stage"
-    if [stage.index for stage in manifest.stages] != list(range(len(manifest.stages))):
-        yield "stage indices are not 0, 1, 2, …"
-    for stage in manifest.stages:
+    for stages in _pipelines(manifest):
+        if [stage.index for stage in stages] != list(range(len(stages))):
+            yield "stage indices are not 0, 1, 2, …"
+    for stage in _stages_of_all(manifest):
         unknown = sorted(set(stage.programs) - set(ROLES))
         if unknown:
             yield f"stage {stage.index} has programs of unknown role {unknown}"
@@ -78,7 +104,7 @@ def _schedule(manifest: "Manifest") -> Iterator[str]:
 
 def _blobs(manifest: "Manifest") -> Iterator[str]:
     sizes: dict[Digest, int] = {}
-    for stage in manifest.stages:
+    for stage in _stages_of_all(manifest):
         for program in stage.programs.values():
             blob = program.blob
             if sizes.setdefault(blob.digest, blob.size) != blob.size:

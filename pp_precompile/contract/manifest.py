@@ -6,6 +6,7 @@ from pp_precompile.contract import consistency, encoding
 from pp_precompile.contract.digest import Digest, StoredDigest, digest_bytes
 from pp_precompile.contract.environment import Environment
 from pp_precompile.contract.errors import CorruptError
+from pp_precompile.contract.integers import Natural
 from pp_precompile.contract.mesh import MeshSpec
 from pp_precompile.contract.program import BlobRef
 from pp_precompile.contract.schedule import ScheduleTable
@@ -24,6 +25,16 @@ class _Header(msgspec.Struct, frozen=True):
     format: int
 
 
+class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All stages once more, for the columns of the mesh that cannot run the build's first ones.
+
+    Where a tensor cannot be cut evenly, ranks have pieces of other sizes and need other programs.
+    """
+
+    columns: tuple[Natural, ...]
+    stages: tuple[StageRecord, ...]
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One build: what it was made from, and every stage with its programs.
 
@@ -37,6 +48,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     mesh: MeshSpec
     schedule: ScheduleTable
     stages: tuple[StageRecord, ...]
+    variants: tuple[Variant, ...] = ()
 
     def to_bytes(self) -> bytes:
         """Return the canonical encoding."""
@@ -64,9 +76,27 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Return every blob that the build needs, by digest."""
         return {
             program.blob.digest: program.blob
-            for stage in self.stages
+            for view in self.views()
+            for stage in view.stages
             for program in stage.programs.values()
         }
+
+    def views(self) -> "tuple[Manifest, ...]":
+        """Return the build as each group of columns has it: without variants, column 0 first."""
+        own = msgspec.structs.replace(self, variants=())
+        others = (
+            msgspec.structs.replace(self, stages=variant.stages, variants=())
+            for variant in self.variants
+        )
+        return (own, *others)
+
+    def view(self, rank: int) -> "Manifest":
+        """Return the build as global ``rank`` has it: its stages, and no variants."""
+        column = rank % self.mesh.columns
+        for variant in self.variants:
+            if column in variant.columns:
+                return msgspec.structs.replace(self, stages=variant.stages, variants=())
+        return msgspec.structs.replace(self, variants=())
 
     def stages_of(self, rank: int) -> tuple[StageRecord, ...]:
         """Return the stages of global ``rank``, in the order of its pipeline rank.
@@ -75,7 +105,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             ValueError: if ``rank`` is not on the mesh.
         """
         pp_rank = self.mesh.coordinate(rank, "pp")
-        return tuple(self.stages[i] for i in self.schedule.stages_of_rank[pp_rank])
+        stages = self.view(rank).stages
+        return tuple(stages[i] for i in self.schedule.stages_of_rank[pp_rank])
 
 
 def _check_format(data: bytes, what: str) -> None:

@@ -31,6 +31,14 @@ class MeshSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Number of ranks."""
         return prod(self.sizes)
 
+    @property
+    def columns(self) -> int:
+        """Number of ranks that hold a stage: of places in the mesh apart from the pipeline's.
+
+        Column ``c`` holds the global ranks that are ``c`` modulo this number: ``pp`` is outermost.
+        """
+        return self.world_size // self.size("pp")
+
     def size(self, dim: str) -> int:
         """Return the size of ``dim``; a dimension that is not there has size 1."""
         if dim == "ep":

@@ -1,5 +1,6 @@
 """The description of one tensor: everything about it that a compiled program relies on."""
 
+import re
 from math import prod
 
 import msgspec
@@ -25,16 +26,40 @@ ITEM_BYTES = {
 """Bytes of one element by dtype name (torch's names without ``torch.``)."""
 
 
+_PLACEMENT = re.compile(
+    r"replicate|shard\((\d{1,3})\)|partial\(\w+\)|strided_shard\((\d{1,3}), \d{1,9}\)"
+)
+
+
 class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a distributed tensor lies on the mesh.
 
     ``mesh`` names the mesh dimensions, outermost first; ``placements`` has one entry for each:
-    ``replicate``, ``shard(D)`` or ``partial(OP)``; ``shape`` is the global shape.
+    ``replicate``, ``shard(D)``, ``strided_shard(D, N)`` or ``partial(OP)``; ``shape`` is the global
+    shape. A strided shard is cut after the inner mesh dimensions have cut.
     """
 
     mesh: tuple[str, ...]
     placements: tuple[str, ...]
     shape: tuple[Natural, ...]
+
+    def cuts(self) -> list[tuple[str, int]]:
+        """Return, in the order in which they cut, mesh dimensions with the dimension they cut.
+
+        Raises:
+            ValueError: naming a placement that is none of the four.
+        """
+        strided: list[tuple[str, int]] = []
+        plain: list[tuple[str, int]] = []
+        for name, placement in zip(self.mesh, self.placements, strict=True):
+            match = _PLACEMENT.fullmatch(placement)
+            if match is None:
+                raise ValueError(placement)
+            if match[1] is not None:
+                plain.append((name, int(match[1])))
+            elif match[2] is not None:
+                strided.append((name, int(match[2])))
+        return plain + strided
 
     def __str__(self) -> str:
         return ", ".join(f"{m}={p}" for m, p in zip(self.mesh, self.placements, strict=True))

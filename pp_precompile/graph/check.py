@@ -93,12 +93,14 @@ def check_build(
         findings += check_host(manifest, host)
     findings += check_ranks(manifest, sorted(ranks or ()))
     findings += _unknown_stages(manifest, stages or ())
-    for check in OF_MANIFEST:
-        findings += check(manifest)
-    findings += _schedule(manifest)
-    if read_blob is not None:
-        findings += check_blobs(manifest, read_blob, selected(manifest, stages, ranks))
-    return findings
+    for view in manifest.views():
+        for check in OF_MANIFEST:
+            findings += check(view)
+        findings += _schedule(view)
+        if read_blob is not None:
+            findings += check_blobs(view, read_blob, selected(view, stages, ranks))
+    # Variants have schedule and much else in common.
+    return list(dict.fromkeys(findings))
 
 
 def check_table(schedule: ScheduleTable) -> list[Finding]:

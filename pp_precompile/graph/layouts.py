@@ -1,6 +1,5 @@
 """Distributed parameters and buffers lie on dimensions of the mesh, in shards of the right size."""
 
-import re
 from collections.abc import Iterator
 
 from pp_precompile.contract.errors import Where
@@ -9,10 +8,6 @@ from pp_precompile.contract.mesh import FLATTENED, MeshSpec
 from pp_precompile.contract.stage import StageRecord
 from pp_precompile.contract.tensor import Layout, TensorSpec
 from pp_precompile.graph.finding import Finding
-
-_PLACEMENT = re.compile(
-    r"replicate|shard\((\d{1,3})\)|partial\(\w+\)|strided_shard\((\d{1,3}), \d{1,9}\)"
-)
 
 
 def check_layouts(manifest: Manifest) -> Iterator[Finding]:
@@ -44,22 +39,20 @@ def _fault(tensor: TensorSpec, layout: Layout, mesh: MeshSpec) -> str:
     """Return what would be right, or an empty text if all is."""
     if len(layout.shape) != len(tensor.shape):
         return f"{len(layout.shape)} local dimensions"
-    # Outer mesh dimensions cut first, so their pieces are what inner ones cut again; strided shards
-    # are cut last, of what is left by the inner dimensions.
+    unknown = [name for name in layout.mesh if _size(name, mesh) is None]
+    if unknown:
+        return f"a dimension of the mesh {mesh} instead of {unknown[0]!r}"
+    try:
+        cuts = layout.cuts()
+    except ValueError as error:
+        return f"replicate, shard(D), strided_shard(D, N) or partial(OP), not '{error}'"
+    # What one mesh dimension cuts, the next one cuts again.
     possible = [{size} for size in layout.shape]
-    cuts = list(zip(layout.mesh, layout.placements, strict=True))
-    for name, placement in sorted(cuts, key=lambda cut: cut[1].startswith("strided")):
-        ranks = _size(name, mesh)
-        if ranks is None:
-            return f"a dimension of the mesh {mesh} instead of {name!r}"
-        match = _PLACEMENT.fullmatch(placement)
-        if match is None:
-            return f"replicate, shard(D), strided_shard(D, N) or partial(OP), not {placement!r}"
-        if match[1] or match[2]:
-            dim = int(match[1] or match[2])
-            if dim >= len(possible):
-                return f"a dimension below {len(possible)} instead of {placement}"
-            possible[dim] = {piece for size in possible[dim] for piece in _pieces(size, ranks)}
+    for name, dim in cuts:
+        if dim >= len(possible):
+            return f"a dimension below {len(possible)} instead of {layout}"
+        ranks = mesh.size(name)
+        possible[dim] = {piece for size in possible[dim] for piece in _pieces(size, ranks)}
     if all(size in sizes for size, sizes in zip(tensor.shape, possible, strict=True)):
         return ""
     return "local sizes " + " x ".join("/".join(map(str, sorted(sizes))) for sizes in possible)

@@ -347,3 +347,16 @@ def resolve_group(name: str) -> dist.ProcessGroup:
     from torch._C._distributed_c10d import _resolve_process_group
 
     return _resolve_process_group(name)
+
+
+def forget_meshes() -> None:
+    """Clear what DTensor remembers by mesh.
+
+    Meshes of equal shape are equal to it, although another job's in this process has other groups,
+    and with another rank other coordinates.
+    """
+    from torch.distributed.tensor import _redistribute
+    from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+
+    _clear_sharding_prop_cache()
+    _redistribute._gen_transform_infos.cache_clear()

@@ -16,6 +16,7 @@ from pp_precompile.contract.tensor import NamedTensor, TensorSpec
 from pp_precompile.stage import private_torch
 from pp_precompile.stage.boundary import LocalBoundary, Meshes
 from pp_precompile.stage.collectives import drop_unused_collectives
+from pp_precompile.stage.constants import inline_constants
 from pp_precompile.stage.coordinate import coordinate_group, coordinates_as_inputs
 from pp_precompile.stage.describe import describe
 from pp_precompile.stage.fake_state import example, fake_state
@@ -113,6 +114,7 @@ def _name_values(
     }
     backward_outputs = _outputs(backward, naming.gradient)
     for graph in (forward, backward):
+        inline_constants(graph)
         _keep_data_outputs(graph)
         drop_unused_collectives(graph)
         drop_unused_inputs(graph)

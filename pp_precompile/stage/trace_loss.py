@@ -19,6 +19,7 @@ from pp_precompile.contract.tensor import NamedTensor
 from pp_precompile.stage import private_torch
 from pp_precompile.stage.boundary import Meshes, distributed
 from pp_precompile.stage.collectives import drop_unused_collectives
+from pp_precompile.stage.constants import inline_constants
 from pp_precompile.stage.coordinate import (
     coordinate_buffers,
     coordinate_group,
@@ -66,6 +67,7 @@ def trace_loss(
             expected="a loss of (prediction, labels, global_valid_tokens)",
             hint="use torchtitan's cross-entropy or chunked loss",
         ) from error
+    inline_constants(graph)
     drop_unused_collectives(graph)
     use_logical_groups(graph, groups)
     return without_unused(TracedProgram(graph=graph, inputs=inputs, outputs=outputs), "coordinate")

@@ -21,6 +21,7 @@ from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.program import ProgramEntry
 from pp_precompile.contract.stage import StageRecord
 from pp_precompile.graph.check import check_build
+from pp_precompile.graph.columns import group_columns
 from pp_precompile.graph.refuse import refuse
 from pp_precompile.runtime.agreement import Agreement
 from pp_precompile.runtime.binding import check_module
@@ -76,7 +77,7 @@ def acquire(
         register_logical_groups(job.meshes())
         store, writable = _open(location, policy)
         with sl.log_trace_span("precompile_validate"):
-            manifest, miss = _look_up(job, store, location, modules)
+            manifest, miss = _look_up(job, store, location, modules, agreement.rank)
         with sl.log_trace_span("precompile_wait"):
             requests = exchange(job, agreement, miss, writable=writable)
         misses = {rank: r.miss for rank, r in enumerate(requests) if r.miss}
@@ -92,6 +93,7 @@ def acquire(
                 manifest = _build(job, modules, sink, agreement, shared=shared is not None)
             if shared:
                 _publish(manifest, shared, agreement)
+            manifest = manifest.view(agreement.rank)
         else:
             assert store is not None
             assert manifest is not None
@@ -140,7 +142,7 @@ def _read_only(location: Path) -> Store | None:
 
 
 def _look_up(
-    job: Job, store: Store | None, location: Path, modules: Mapping[int, nn.Module]
+    job: Job, store: Store | None, location: Path, modules: Mapping[int, nn.Module], rank: int
 ) -> tuple[Manifest | None, str]:
     """Return the fitting build and an empty text, or None and why there is none.
 
@@ -150,7 +152,7 @@ def _look_up(
     if store is None:
         return None, f"there is no store at {location}"
     try:
-        manifest = store.builds.read(job.build_id)
+        manifest = store.builds.read(job.build_id).view(rank)
         findings = check_build(
             manifest, host=job.environment, read_blob=store.blobs.get, stages=set(modules)
         )
@@ -184,11 +186,11 @@ def _build(
         entries = _share(entries, agreement)
     records = [stage.record(entries) for stage in traced.values()]
     gathered = agreement.all_gather("records", encoding.encode(records), timeout=EXCHANGE_SECONDS)
-    by_index: dict[int, StageRecord] = {}
-    for data in gathered:
-        for record in encoding.decode(data, list[StageRecord], what="a rank's stages"):
-            by_index.setdefault(record.index, record)
-    manifest = job.manifest(tuple(by_index[i] for i in sorted(by_index)))
+    stages, *variants = group_columns(
+        [encoding.decode(data, list[StageRecord], what="a rank's stages") for data in gathered],
+        columns=job.mesh.columns,
+    )
+    manifest = job.manifest(stages.stages, tuple(variants))
     refuse(check_build(manifest), f"build {job.build_id[:12]}", error=CompileError)
     return manifest
 

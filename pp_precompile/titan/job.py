@@ -15,10 +15,11 @@ from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.environment import Device, Environment, cpu_device, host_environment
 from pp_precompile.contract.errors import CompileError, Where
 from pp_precompile.contract.key import build_id, differing
-from pp_precompile.contract.manifest import FORMAT, Manifest
+from pp_precompile.contract.manifest import FORMAT, Manifest, Variant
 from pp_precompile.contract.mesh import MeshSpec
 from pp_precompile.contract.schedule import ScheduleTable, backward_kinds
 from pp_precompile.contract.stage import StageRecord
+from pp_precompile.stage import private_torch
 from pp_precompile.stage.loss import LossModule
 from pp_precompile.stage.programs import StageSource, TracedStage, trace_stage
 from pp_precompile.titan import private_titan
@@ -108,7 +109,9 @@ class Job:
                 hint="change torch's settings before training starts, not while the model is built",
             )
 
-    def manifest(self, stages: tuple[StageRecord, ...]) -> Manifest:
+    def manifest(
+        self, stages: tuple[StageRecord, ...], variants: tuple[Variant, ...] = ()
+    ) -> Manifest:
         """Return the manifest of a build with these stages."""
         return Manifest(
             format=FORMAT,
@@ -118,6 +121,7 @@ class Job:
             mesh=self.mesh,
             schedule=self.schedule,
             stages=stages,
+            variants=variants,
         )
 
     def meshes(self) -> list[DeviceMesh]:
@@ -166,6 +170,7 @@ def describe_job(config: Any, *, model: nn.Module, parallel_dims: Any, device: t
     """
     check_device(device)
     private_titan.forget_wrapped_classes()
+    private_torch.forget_meshes()
     parallelism = config.parallelism
     split = stage_split(parallel_dims, parallelism, config.model_spec.model)
     pp_mesh = parallel_dims.get_optional_mesh("pp")

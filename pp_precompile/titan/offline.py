@@ -4,6 +4,7 @@ A fake process group of the job's size stands in for the ranks; the model stays 
 """
 
 import contextlib
+import copy
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,9 +20,11 @@ from torchtitan.distributed import utils as dist_utils
 from torchtitan.tools import utils
 
 from pp_precompile.contract.errors import CompileError, UsageError
-from pp_precompile.contract.manifest import Manifest
+from pp_precompile.contract.manifest import Manifest, Variant
 from pp_precompile.contract.program import Role
+from pp_precompile.contract.stage import StageRecord
 from pp_precompile.graph.check import check_build
+from pp_precompile.graph.columns import alike
 from pp_precompile.graph.refuse import refuse
 from pp_precompile.runtime.sinks import StoreSink
 from pp_precompile.stage import private_torch
@@ -54,15 +57,40 @@ def build(config: Any, store: Store, listener: Listener | None = None) -> Manife
     """
     listener = listener or Listener()
     store.check_writable()
-    with offline_job(config) as (job, model):
+    sink = StoreSink(store)
+
+    def compiled(job: Job, model: nn.Module) -> tuple[StageRecord, ...]:
         traced = list(trace_stages(job, model, listener))
-        entries = compile_stages(
-            traced, StoreSink(store), started=listener.started, done=listener.done
-        )
-        manifest = job.manifest(tuple(stage.record(entries) for stage in traced))
+        entries = compile_stages(traced, sink, started=listener.started, done=listener.done)
+        return tuple(stage.record(entries) for stage in traced)
+
+    manifest = describe_build(config, compiled)
     refuse(check_build(manifest), f"build {manifest.build_id[:12]}", error=CompileError)
     store.builds.publish(manifest)
     return manifest
+
+
+def describe_build(
+    config: Any, records: Callable[[Job, nn.Module], tuple[StageRecord, ...]]
+) -> Manifest:
+    """Return the manifest of the job that ``config`` describes, for all ranks.
+
+    Args:
+        config: torchtitan's configuration.
+        records: describes all stages of a job and its meta model as one rank has them. It is
+            called once, and again for each group of ranks with shards of other sizes.
+
+    Raises:
+        PrecompileError: see :func:`offline_job`.
+    """
+    pristine = copy.deepcopy(config)
+    with offline_job(config) as (job, model):
+        stages = records(job, model)
+    variants = []
+    for columns in alike(job.mesh, stages)[1:]:
+        with offline_job(copy.deepcopy(pristine), rank=columns[0]) as (other, model):
+            variants.append(Variant(columns=columns, stages=records(other, model)))
+    return job.manifest(stages, tuple(variants))
 
 
 def trace_stages(job: Job, model: nn.Module, listener: Listener) -> Iterator[TracedStage]:
@@ -80,8 +108,10 @@ def trace_stages(job: Job, model: nn.Module, listener: Listener) -> Iterator[Tra
 
 
 @contextlib.contextmanager
-def offline_job(config: Any) -> Iterator[tuple[Job, nn.Module]]:
-    """Enter a fake job of the configuration's size; yields the job and its model on meta.
+def offline_job(config: Any, *, rank: int = 0) -> Iterator[tuple[Job, nn.Module]]:
+    """Enter a fake job of the configuration's size as global ``rank``.
+
+    Yields the job and its model on meta.
 
     Raises:
         PrecompileError: for a configuration that cannot work, or if a process group exists.
@@ -91,7 +121,7 @@ def offline_job(config: Any) -> Iterator[tuple[Job, nn.Module]]:
     check_supported(config)
     world_size = _world_size(config)
     os.environ.setdefault("LOCAL_RANK", "0")
-    dist.init_process_group("fake", rank=0, world_size=world_size)
+    dist.init_process_group("fake", rank=rank, world_size=world_size)
     try:
         yield _describe(config, world_size)
     finally:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from torch import nn
+
 from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.errors import CompileError
 from pp_precompile.contract.program import BlobRef, ProgramEntry
@@ -10,7 +12,8 @@ from pp_precompile.graph.check import check_build
 from pp_precompile.graph.plan import BuildPlan, plan_of
 from pp_precompile.graph.refuse import refuse
 from pp_precompile.stage.programs import TracedStage
-from pp_precompile.titan.offline import Listener, offline_job, trace_stages
+from pp_precompile.titan.job import Job
+from pp_precompile.titan.offline import Listener, describe_build, trace_stages
 
 
 def plan(config: Any, listener: Listener | None = None) -> BuildPlan:
@@ -21,10 +24,13 @@ def plan(config: Any, listener: Listener | None = None) -> BuildPlan:
     Raises:
         PrecompileError: for a job that cannot be built, or if a process group exists.
     """
-    with offline_job(config) as (job, model):
+    listener = listener or Listener()
+
+    def traced(job: Job, model: nn.Module) -> tuple[StageRecord, ...]:
         # One stage at a time: only its description outlives the step, not its graphs.
-        traced = trace_stages(job, model, listener or Listener())
-        manifest = job.manifest(tuple(_record(stage) for stage in traced))
+        return tuple(_record(stage) for stage in trace_stages(job, model, listener))
+
+    manifest = describe_build(config, traced)
     refuse(check_build(manifest), f"build {manifest.build_id[:12]}", error=CompileError)
     return plan_of(manifest)
 

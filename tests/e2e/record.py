@@ -122,6 +122,7 @@ def _train_cases(cases: dict[str, list[str]]) -> int:
     from torch._dynamo.utils import counters as torch_counters
 
     from pp_precompile.stage.counters import Counters, counters
+    from pp_precompile.stage.private_torch import forget_meshes
     from pp_precompile.titan.private_titan import forget_wrapped_classes
     from pp_precompile.train import main as train
 
@@ -133,6 +134,7 @@ def _train_cases(cases: dict[str, list[str]]) -> int:
         torch_counters.clear()
         vars(counters).update(vars(Counters()))
         forget_wrapped_classes()
+        forget_meshes()
         code = train(["--dump_folder", str(folder / "dump"), *arguments])
         _write(code)
         if code:
