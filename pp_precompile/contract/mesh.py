@@ -60,7 +60,8 @@ class MeshSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if dim == "ep":
             return rank % self.experts
         if dim in FLATTENED:
-            inner = self.experts if dim == "efsdp" else self._inside(FLATTENED[dim][-1])
+            parts = [part for part in FLATTENED[dim] if part in self.dims]
+            inner = self.experts if dim == "efsdp" else self._inside(parts[-1]) if parts else 1
             return rank // inner % self.size(dim)
         if dim not in self.dims:
             return 0
@@ -68,7 +69,7 @@ class MeshSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def _inside(self, dim: str) -> int:
         """Return the number of ranks with one coordinate along ``dim`` and all outer dimensions."""
-        return prod(self.sizes[self.dims.index(dim) + 1 :]) if dim in self.dims else 1
+        return prod(self.sizes[self.dims.index(dim) + 1 :])
 
     def __str__(self) -> str:
         text = " x ".join(f"{d}={s}" for d, s in zip(self.dims, self.sizes, strict=True))

@@ -6,7 +6,7 @@ own.
 """
 
 import collections
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from pp_precompile.contract import encoding
 from pp_precompile.contract.manifest import Variant
@@ -15,17 +15,23 @@ from pp_precompile.contract.stage import StageRecord
 from pp_precompile.contract.tensor import Layout
 
 
-def alike(mesh: MeshSpec, stages: Iterable[StageRecord]) -> list[tuple[int, ...]]:
+def alike(
+    mesh: MeshSpec, stages: Iterable[StageRecord], *, apart: Iterable[str] = ()
+) -> list[tuple[int, ...]]:
     """Return the columns of ``mesh`` in groups that hold parameters and buffers of the same sizes.
 
-    Groups and their columns ascend; the first group is that of column 0.
+    Columns with other coordinates along the dimensions ``apart`` are in other groups. Groups and
+    their columns ascend; the first group is that of column 0.
     """
+    dims = tuple(apart)
     items = [item for stage in stages for item in (*stage.parameters, *stage.buffers)]
     layouts = {item.tensor.layout for item in items if item.tensor.layout is not None}
     ordered = sorted(layouts, key=repr)
     groups: dict[tuple[tuple[int, ...], ...], list[int]] = collections.defaultdict(list)
     for column in range(mesh.columns):
-        groups[tuple(local_shape(layout, mesh, column) for layout in ordered)].append(column)
+        shapes = tuple(local_shape(layout, mesh, column) for layout in ordered)
+        coordinates = tuple(mesh.coordinate(column, dim) for dim in dims)
+        groups[coordinates, *shapes].append(column)
     return sorted(map(tuple, groups.values()))
 
 
@@ -37,17 +43,23 @@ def group_columns(stages_of_rank: Sequence[Iterable[StageRecord]], columns: int)
     of_column: dict[int, dict[int, StageRecord]] = collections.defaultdict(dict)
     for rank, stages in enumerate(stages_of_rank):
         of_column[rank % columns].update((stage.index, stage) for stage in stages)
-    groups: dict[bytes, list[int]] = {}
-    for column, by_index in sorted(of_column.items()):
-        groups.setdefault(encoding.encode(_in_order(by_index)), []).append(column)
-    return [
-        Variant(columns=tuple(group), stages=_in_order(of_column[group[0]]))
-        for group in groups.values()
-    ]
+    return merged(
+        Variant(columns=(column,), stages=tuple(by_index[index] for index in sorted(by_index)))
+        for column, by_index in of_column.items()
+    )
 
 
-def _in_order(by_index: Mapping[int, StageRecord]) -> tuple[StageRecord, ...]:
-    return tuple(by_index[index] for index in sorted(by_index))
+def merged(variants: Iterable[Variant]) -> list[Variant]:
+    """Return ``variants`` with those that hold the same made one, in order of their columns."""
+    groups: dict[bytes, tuple[list[int], tuple[StageRecord, ...]]] = {}
+    for variant in variants:
+        key = encoding.encode(variant.stages)
+        columns, _ = groups.setdefault(key, ([], variant.stages))
+        columns.extend(variant.columns)
+    return sorted(
+        (Variant(columns=tuple(sorted(c)), stages=stages) for c, stages in groups.values()),
+        key=lambda variant: variant.columns,
+    )
 
 
 def local_shape(layout: Layout, mesh: MeshSpec, rank: int) -> tuple[int, ...]:

@@ -145,6 +145,8 @@ class _Naming:
 
     def output(self, desc: Any) -> tuple[str, str] | None:
         """Name an output of the forward program; None if it is no data."""
+        if isinstance(desc, d.SubclassGetAttrAOTOutput):
+            desc = desc.base
         if isinstance(desc, d.PlainAOTOutput):
             return "output", str(desc.idx)
         if isinstance(desc, d.InputMutationAOTOutput):

@@ -24,7 +24,7 @@ from pp_precompile.contract.manifest import Manifest, Variant
 from pp_precompile.contract.program import Role
 from pp_precompile.contract.stage import StageRecord
 from pp_precompile.graph.check import check_build
-from pp_precompile.graph.columns import alike
+from pp_precompile.graph.columns import alike, merged
 from pp_precompile.graph.refuse import refuse
 from pp_precompile.runtime.sinks import StoreSink
 from pp_precompile.stage import private_torch
@@ -35,6 +35,12 @@ from pp_precompile.titan import private_titan
 from pp_precompile.titan.job import Job, describe_job
 from pp_precompile.titan.stages import parallel_arguments, parallel_stage
 from pp_precompile.titan.supported import check_supported
+
+_CUT_WITHIN = ("tp", "ep")
+"""The mesh dimensions along which programs themselves may take their piece of a whole tensor.
+
+Data-parallel ranks differ in their shards alone.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,19 +84,29 @@ def describe_build(
     Args:
         config: torchtitan's configuration.
         records: describes all stages of a job and its meta model as one rank has them. It is
-            called once, and again for each group of ranks with shards of other sizes.
+            called for one rank of each group that may need programs of its own: ranks with shards
+            of other sizes, and, if the first and the last rank do not trace the same, ranks with
+            another coordinate along ``tp`` or ``ep``.
 
     Raises:
         PrecompileError: see :func:`offline_job`.
     """
     pristine = copy.deepcopy(config)
     with offline_job(config) as (job, model):
-        stages = records(job, model)
-    variants = []
-    for columns in alike(job.mesh, stages)[1:]:
-        with offline_job(copy.deepcopy(pristine), rank=columns[0]) as (other, model):
-            variants.append(Variant(columns=columns, stages=records(other, model)))
-    return job.manifest(stages, tuple(variants))
+        known = {0: records(job, model)}
+
+    def of(column: int) -> tuple[StageRecord, ...]:
+        if column not in known:
+            with offline_job(copy.deepcopy(pristine), rank=column) as (other, model):
+                known[column] = records(other, model)
+        return known[column]
+
+    groups = alike(job.mesh, known[0])
+    last = job.mesh.columns - 1
+    if any(job.mesh.size(dim) > 1 for dim in _CUT_WITHIN) and of(last) != known[0]:
+        groups = alike(job.mesh, known[0], apart=_CUT_WITHIN)
+    first, *others = merged(Variant(columns=columns, stages=of(columns[0])) for columns in groups)
+    return job.manifest(first.stages, tuple(others))
 
 
 def trace_stages(job: Job, model: nn.Module, listener: Listener) -> Iterator[TracedStage]:

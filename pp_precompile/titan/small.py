@@ -3,12 +3,9 @@
 Nothing about the architecture changes: every kind of layer and every way to be parallel stays.
 """
 
-from dataclasses import dataclass, fields
 from typing import Any
 
-import torch
 from torch import nn
-from torchtitan.models.common.moe import GroupedExperts
 
 LAYERS = 6
 """torchtitan's debug models of Llama 3 and DeepSeek-V3 have as many; Qwen3's has more."""
@@ -21,24 +18,6 @@ EXPERTS = 8
 
 TOP_K = 3
 """Largest number of experts that a token goes to."""
-
-
-class CpuGroupedExperts(GroupedExperts):
-    """torchtitan's experts with matrix products that a CPU without bfloat16 units is quick at.
-
-    Factors are exact in float32, where sums are taken anyway, and the result is rounded back.
-    """
-
-    @dataclass(kw_only=True, slots=True)
-    class Config(GroupedExperts.Config):
-        """The same configuration."""
-
-    def _grouped_mm(
-        self, *, A: torch.Tensor, B_t: torch.Tensor, offs: torch.Tensor
-    ) -> torch.Tensor:
-        if A.device.type != "cpu":
-            return super()._grouped_mm(A=A, B_t=B_t, offs=offs)
-        return torch._grouped_mm(A.float(), B_t.float(), offs=offs).to(A.dtype)
 
 
 def shrink(model: Any) -> None:
@@ -68,6 +47,5 @@ def _fewer_experts(moe: Any) -> None:
     experts = min(EXPERTS, moe.num_experts)
     moe.num_experts = router.num_experts = router.gate.out_features = experts
     routed.token_dispatcher.num_experts = experts
+    routed.inner_experts.num_experts = experts
     router.top_k = routed.token_dispatcher.top_k = min(TOP_K, router.top_k)
-    values = {f.name: getattr(routed.inner_experts, f.name) for f in fields(routed.inner_experts)}
-    routed.inner_experts = CpuGroupedExperts.Config(**(values | {"num_experts": experts}))

@@ -177,6 +177,26 @@ REFERENCES = {
         lambda m: m["stages"][0]["parameters"][0]["tensor"].update(stride=[1]),
         "stage 0, parameters, layers.0.weight: 2 sizes, 1 strides",
     ),
+    "variant without columns": (
+        lambda m: m["variants"].append({"columns": [], "stages": m["stages"]}),
+        "a variant for columns [] of 2",
+    ),
+    "variant of a column that is not there": (
+        lambda m: m["variants"].append({"columns": [1, 2], "stages": m["stages"]}),
+        "a variant for columns [1, 2] of 2",
+    ),
+    "variant of the first column": (
+        lambda m: m["variants"].append({"columns": [0], "stages": m["stages"]}),
+        "columns [0] of the mesh have two variants",
+    ),
+    "variant with fewer stages": (
+        lambda m: m["variants"].append({"columns": [1], "stages": m["stages"][:1]}),
+        "a variant of 1 stages, the build has 2",
+    ),
+    "variant with stages out of order": (
+        lambda m: m["variants"].append({"columns": [1], "stages": m["stages"][::-1]}),
+        "stage indices are not 0, 1, 2",
+    ),
     "dynamic dimension that is not there": (
         lambda m: m["stages"][0]["parameters"][0]["tensor"].update(dynamic=[0, 2]),
         "stage 0, parameters, layers.0.weight: dynamic dimensions [0, 2] of 2",

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from pp_precompile.contract.manifest import Manifest
 from tests.e2e import launch
 from tests.e2e.oracle import (
     EXPERTS_RELATIVE,
@@ -42,6 +43,7 @@ class Mesh:
     shard: int = 1
     tensor: int = 1
     expert: int = 1
+    more: Words = ()
 
     def words(self, *extra: str) -> list[str]:
         degrees = {
@@ -54,7 +56,7 @@ class Mesh:
         words = ["--module", "tests.e2e.configs", "--config", self.config, "--debug.seed", "42"]
         for name, degree in degrees.items():
             words += [f"--parallelism.{name}", str(degree)]
-        return [*words, *extra]
+        return [*words, *self.more, *extra]
 
 
 JOBS: dict[str, Mesh] = {
@@ -63,10 +65,15 @@ JOBS: dict[str, Mesh] = {
     "llama3, HSDP 2 x 2": Mesh("llama3_few_layers", replicate=2, shard=2),
     "DeepSeek-V3, PP2 x FSDP2 x EP2": Mesh("deepseek_v3_few_layers", pipeline=2, shard=2, expert=2),
     "qwen3, PP4": Mesh("qwen3_few_layers", pipeline=4),
-    "qwen3 with experts, PP2 x FSDP2": Mesh("qwen3_moe_few_layers", pipeline=2, shard=2),
+    "DeepSeek-V3, PP2 x TP2 x EP2": Mesh("deepseek_v3_few_layers", pipeline=2, tensor=2, expert=2),
+    # A second layer of experts sees what bfloat16 rounded in the first: where two experts are
+    # nearly equal, tokens would go to another one than in the eager model.
+    "qwen3 with experts, PP2 x FSDP2": Mesh(
+        "qwen3_moe_few_layers", pipeline=2, shard=2, more=("--debug.moe_force_load_balance",)
+    ),
 }
 
-TOLERANCE = {"DeepSeek-V3, PP2 x FSDP2 x EP2", "qwen3 with experts, PP2 x FSDP2"}
+EXPERTS = {name for name, mesh in JOBS.items() if "deepseek" in mesh.config or "moe" in mesh.config}
 """The jobs whose experts compute in bfloat16."""
 
 Runs = dict[str, launch.Result]
@@ -130,12 +137,12 @@ def warm(folder: Path, built: Path) -> Runs:
 def test_losses_and_gradients_agree_with_the_eager_mesh(
     name: str, eager: Runs, warm: Runs, folder: Path
 ) -> None:
-    relative = 1e-5 if name in TOLERANCE else 1e-6
+    relative = 1e-5 if name in EXPERTS else 1e-6
     assert warm[name].losses() == pytest.approx(eager[name].losses(), rel=relative)
     found, wanted = (gradients_of(folder / kind / name, RANKS) for kind in ("warm", "eager"))
     worst = largest_difference(found, wanted)
     print(f"{name}: largest relative difference of a gradient {worst:.1e}")
-    assert worst < (EXPERTS_RELATIVE if name in TOLERANCE else RELATIVE)
+    assert worst < (EXPERTS_RELATIVE if name in EXPERTS else RELATIVE)
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -158,3 +165,9 @@ def test_a_single_process_makes_the_builds_that_the_ranks_make(
     single = {path.name: path.read_bytes() for path in (built / "builds").iterdir()}
     assert len(single) == len(JOBS)
     assert single == ranks
+    # DTensor cuts replicated tensors apart within these programs: each tensor-parallel rank has
+    # its own.
+    manifests = [Manifest.from_bytes(data) for data in single.values()]
+    cut = [m for m in manifests if m.mesh.size("tp") > 1 and m.mesh.experts > 1]
+    assert [v.columns for m in cut for v in m.variants] == [(1,)]
+    assert all(not m.variants for m in manifests if m not in cut)
