@@ -31,7 +31,7 @@ def alike(
     for column in range(mesh.columns):
         shapes = tuple(local_shape(layout, mesh, column) for layout in ordered)
         coordinates = tuple(mesh.coordinate(column, dim) for dim in dims)
-        groups[coordinates, *shapes].append(column)
+        groups[(coordinates, *shapes)].append(column)
     return sorted(map(tuple, groups.values()))
 
 
