@@ -30,8 +30,8 @@ def alike(
     groups: dict[tuple[tuple[int, ...], ...], list[int]] = collections.defaultdict(list)
     for column in range(mesh.columns):
         shapes = tuple(local_shape(layout, mesh, column) for layout in ordered)
-        coordinates = tuple(mesh.coordinate(column, dim) for dim in dims)
-        groups[(coordinates, *shapes)].append(column)
+        key = (tuple(mesh.coordinate(column, dim) for dim in dims), *shapes)
+        groups[key].append(column)
     return sorted(map(tuple, groups.values()))
 
 
