@@ -9,12 +9,15 @@ from tests.e2e import launch
 from tests.e2e.oracle import Gradients, gradients_of
 
 LLAMA = ("--module", "pp_precompile.models.llama3", "--config", "llama3_debugmodel_sdpa")
+FEW_LAYERS = ("--module", "tests.e2e.configs", "--config", "llama3_few_layers")
 SEED = ("--debug.seed", "42")
 
 
-def arguments(degree: int, store: Path | None, *extra: str) -> list[str]:
+def arguments(
+    degree: int, store: Path | None, *extra: str, model: tuple[str, ...] = LLAMA
+) -> list[str]:
     """Return a job's arguments; without a store, those of an uncompiled run."""
-    words = [*LLAMA, *SEED, "--parallelism.pipeline_parallel_degree", str(degree)]
+    words = [*model, *SEED, "--parallelism.pipeline_parallel_degree", str(degree)]
     if store is None:
         words += ["--compile.mode", "None", "--compile.no-enable"]
     else:
@@ -57,10 +60,19 @@ def fresh_host(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def seed_checkpoint(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Arguments that start from one set of weights, whatever the parallelism."""
-    folder = tmp_path_factory.mktemp("seed")
+    return _seed_checkpoint(LLAMA, cache, tmp_path_factory.mktemp("seed"))
+
+
+@pytest.fixture(scope="session")
+def few_layers_seed(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The same for the model of few layers."""
+    return _seed_checkpoint(FEW_LAYERS, cache, tmp_path_factory.mktemp("few_layers_seed"))
+
+
+def _seed_checkpoint(model: tuple[str, ...], cache: Path, folder: Path) -> list[str]:
     make = ("--checkpoint.enable", "--checkpoint.create_seed_checkpoint")
     result = launch.train(
-        arguments(1, None, *make), launch.environment(cache), folder / "run", ranks=1
+        arguments(1, None, *make, model=model), launch.environment(cache), folder / "run", ranks=1
     )
     assert result.code == 0, result.output
     path = folder / "run" / "dump" / "checkpoint" / "step-0"

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import launch
-from tests.e2e.conftest import arguments
+from tests.e2e.conftest import FEW_LAYERS
+from tests.e2e.conftest import arguments as arguments_of
 from tests.e2e.oracle import RELATIVE, Gradients, gradients_of, largest_difference, same_gradients
 
 pytestmark = pytest.mark.torchrun
@@ -49,9 +50,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def live(folder: Path, cache: Path, seed_checkpoint: list[str]) -> Runs:
+def live(folder: Path, cache: Path, few_layers_seed: list[str]) -> Runs:
     """Each job compiling what it needs, and the eager ones."""
-    environment, extra = launch.environment(cache), ("--training.steps", "2", *seed_checkpoint)
+    environment, extra = launch.environment(cache), few_layers_seed
     store = folder / "store"
     jobs = {name: arguments(2, store, *w, *extra) for name, w in IN_PIPELINE.items()}
     jobs |= {name: arguments(2, None, *w, *extra) for name, w in EAGER.items()}
@@ -61,13 +62,17 @@ def live(folder: Path, cache: Path, seed_checkpoint: list[str]) -> Runs:
 
 
 @pytest.fixture(scope="module")
-def warm(folder: Path, live: Runs, seed_checkpoint: list[str]) -> Runs:
+def warm(folder: Path, live: Runs, few_layers_seed: list[str]) -> Runs:
     """Each job again, on a host with empty caches and no compiler."""
     assert live
-    store, extra = folder / "store", (*STRICT, "--training.steps", "2", *seed_checkpoint)
+    store, extra = folder / "store", (*STRICT, *few_layers_seed)
     jobs = {name: arguments(2, store, *w, *extra) for name, w in IN_PIPELINE.items()}
     alone = {name: arguments(1, store, *w, *extra) for name, w in ALONE.items()}
     return _train(jobs, alone, launch.fresh_host(folder / "host"), folder / "warm")
+
+
+def arguments(degree: int, store: Path | None, *extra: str) -> list[str]:
+    return arguments_of(degree, store, *extra, model=FEW_LAYERS)
 
 
 def _train(
