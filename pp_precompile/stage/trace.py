@@ -92,8 +92,29 @@ def trace(
             hint="run it eagerly once to rule out a fault of the model itself",
         ) from error
     names = [*(item.name for item in arguments), *(item.name for item in keywords)]
+    _refuse_random(forward, meshes, where)
     traced = _name_values(forward, backward, names, len(arguments), groups)
     return replace(traced, outputs=boundary.with_layouts(traced.outputs))
+
+
+def _refuse_random(forward: fx.GraphModule, meshes: Meshes, where: Where) -> None:
+    """Refuse random numbers where some values are whole on all ranks and others in pieces.
+
+    Whole values need the same numbers on all tensor-parallel ranks and pieces other ones; once
+    tensors are local, nothing in the graph tells which is which.
+    """
+    if all("tp" not in (mesh.mesh_dim_names or ()) or mesh.size() == 1 for mesh in meshes):
+        return
+    drawn = next((node for node in forward.graph.nodes if private_torch.is_random(node)), None)
+    if drawn is not None:
+        raise CompileError(
+            "PPC304",
+            "a stage draws random numbers under tensor parallelism",
+            where=where,
+            expected="no dropout and the like with a tensor parallel degree above 1",
+            found=str(drawn.target),
+            hint="switch it off, lower the degree, or train without --compile.precompile",
+        )
 
 
 def _name_values(

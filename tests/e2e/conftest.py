@@ -96,8 +96,19 @@ def oracle(
     cache: Path, seed_checkpoint: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> Oracle:
     """The whole model, eager, in a single process."""
-    folder = tmp_path_factory.mktemp("oracle")
-    job = arguments(1, None, *seed_checkpoint)
+    return _oracle(LLAMA, seed_checkpoint, cache, tmp_path_factory.mktemp("oracle"))
+
+
+@pytest.fixture(scope="session")
+def few_layers_oracle(
+    cache: Path, few_layers_seed: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Oracle:
+    """The same for the model of few layers."""
+    return _oracle(FEW_LAYERS, few_layers_seed, cache, tmp_path_factory.mktemp("few_layers_oracle"))
+
+
+def _oracle(model: tuple[str, ...], seed: list[str], cache: Path, folder: Path) -> Oracle:
+    job = arguments(1, None, *seed, model=model)
     result = launch.train(job, launch.environment(cache), folder, ranks=1, gradients=True)
     assert result.code == 0, result.output
     return Oracle(losses=result.losses(), gradients=gradients_of(folder, 1))

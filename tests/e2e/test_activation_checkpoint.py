@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import launch
-from tests.e2e.conftest import Oracle, arguments
+from tests.e2e.conftest import FEW_LAYERS, Oracle, arguments
 from tests.e2e.oracle import RELATIVE, gradients_of, largest_difference, same_gradients
 
 pytestmark = pytest.mark.torchrun
 
-STEPS = ("--training.steps", "2")
 STRICT = ("--compile.precompile_policy", "strict")
 SPLIT = ("--parallelism.pipeline_parallel_schedule", "ZBVZeroBubble")
 
@@ -41,22 +40,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def live(folder: Path, cache: Path, seed_checkpoint: list[str]) -> Runs:
+def live(folder: Path, cache: Path, few_layers_seed: list[str]) -> Runs:
     """Each job compiling what it needs."""
-    return _train(folder, "live", launch.environment(cache), tuple(seed_checkpoint))
+    return _train(folder, "live", launch.environment(cache), tuple(few_layers_seed))
 
 
 @pytest.fixture(scope="module")
-def warm(folder: Path, live: Runs, seed_checkpoint: list[str]) -> Runs:
+def warm(folder: Path, live: Runs, few_layers_seed: list[str]) -> Runs:
     """Each job again, on a host with empty caches and no compiler."""
     assert live
     host = launch.fresh_host(folder / "host")
-    return _train(folder, "warm", host, (*STRICT, *seed_checkpoint))
+    return _train(folder, "warm", host, (*STRICT, *few_layers_seed))
 
 
 def _train(folder: Path, kind: str, environment: dict[str, str], extra: Words) -> Runs:
     jobs = {
-        name: [*arguments(2, folder / "store", *STEPS, *words, *extra), *command]
+        name: [*arguments(2, folder / "store", *words, *extra, model=FEW_LAYERS), *command]
         for name, (words, command) in JOBS.items()
     }
     runs = launch.train_cases(
@@ -69,11 +68,11 @@ def _train(folder: Path, kind: str, environment: dict[str, str], extra: Words) -
 
 @pytest.mark.parametrize("name", JOBS)
 def test_losses_and_gradients_agree_with_an_eager_process(
-    name: str, warm: Runs, oracle: Oracle, folder: Path
+    name: str, warm: Runs, few_layers_oracle: Oracle, folder: Path
 ) -> None:
     losses = warm[name].losses()
-    assert losses == pytest.approx(oracle.losses[: len(losses)], rel=1e-6)
-    worst = largest_difference(gradients_of(folder / "warm" / name, 2), oracle.gradients)
+    assert losses == pytest.approx(few_layers_oracle.losses[: len(losses)], rel=1e-6)
+    worst = largest_difference(gradients_of(folder / "warm" / name, 2), few_layers_oracle.gradients)
     print(f"{name}: largest relative difference of a gradient {worst:.1e}")
     assert worst < RELATIVE
 

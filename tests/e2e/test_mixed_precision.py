@@ -12,7 +12,8 @@ from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.program import Kind, Role
 from pp_precompile.store.store import open_store
 from tests.e2e import launch
-from tests.e2e.conftest import arguments
+from tests.e2e.conftest import FEW_LAYERS
+from tests.e2e.conftest import arguments as arguments_of
 from tests.e2e.oracle import Gradients, gradients_of, largest_difference, same_gradients
 
 pytestmark = pytest.mark.torchrun
@@ -67,9 +68,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def live(folder: Path, cache: Path, seed_checkpoint: list[str]) -> Runs:
+def live(folder: Path, cache: Path, few_layers_seed: list[str]) -> Runs:
     """Each job compiling what it needs, and the eager ones."""
-    extra = ("--training.steps", "2", *seed_checkpoint)
+    extra = few_layers_seed
     four, two = _jobs(folder, *extra)
     four["eager FSDP"] = arguments(2, None, *MIXED, *extra)
     two["eager no pipeline"] = arguments(1, None, *MIXED, *extra)
@@ -78,11 +79,15 @@ def live(folder: Path, cache: Path, seed_checkpoint: list[str]) -> Runs:
 
 
 @pytest.fixture(scope="module")
-def warm(folder: Path, live: Runs, seed_checkpoint: list[str]) -> Runs:
+def warm(folder: Path, live: Runs, few_layers_seed: list[str]) -> Runs:
     """Each job again, on a host with empty caches and no compiler."""
     assert live
-    jobs = _jobs(folder, *STRICT, "--training.steps", "2", *seed_checkpoint)
+    jobs = _jobs(folder, *STRICT, *few_layers_seed)
     return _train(*jobs, launch.fresh_host(folder / "host"), folder / "warm")
+
+
+def arguments(degree: int, store: Path | None, *extra: str) -> list[str]:
+    return arguments_of(degree, store, *extra, model=FEW_LAYERS)
 
 
 def _jobs(folder: Path, *extra: str) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
