@@ -17,15 +17,22 @@ STRICT = ("--compile.precompile_policy", "strict")
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A torchtitan job on this machine, one rank for each pipeline stage."""
+    """A torchtitan job on this machine: ``degree`` pipeline ranks, each ``shard`` times."""
 
     module: str
     config: str
     degree: int
     steps: int
+    shard: int = 1
+    """Ranks over which simple_fsdp shards parameters."""
     seed: int = 42
     schedule: str | None = None
     """The pipeline schedule; without one that of the configuration."""
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return self.degree * self.shard
 
     def arguments(self) -> list[str]:
         """Return what every way of starting the job has in common."""
@@ -33,6 +40,7 @@ class Job:
         return [
             *("--module", self.module, "--config", self.config),
             *("--parallelism.pipeline_parallel_degree", str(self.degree)),
+            *("--parallelism.data_parallel_shard_degree", str(self.shard)),
             *("--training.steps", str(self.steps), "--debug.seed", str(self.seed)),
             *(() if name is None else ("--parallelism.pipeline_parallel_schedule", name)),
         ]
@@ -56,19 +64,19 @@ def build(job: Job, folder: Path, store: Path) -> float:
 def cold(job: Job, folder: Path, store: Path) -> Outcome:
     """Train on a fresh host with a compiler and no store: compiles, and fills a store."""
     words = job.precompiled(folder / "store")
-    return launch.train(words, building_host(folder / "host"), folder, ranks=job.degree)
+    return launch.train(words, building_host(folder / "host"), folder, ranks=job.ranks)
 
 
 def warm(job: Job, folder: Path, store: Path) -> Outcome:
     """Train on a fresh host without a compiler, from a copy of ``store`` in another place."""
     copy = shutil.copytree(store, folder / "store")
     words = job.precompiled(Path(copy), *STRICT)
-    return launch.train(words, bare_host(folder / "host"), folder, ranks=job.degree)
+    return launch.train(words, bare_host(folder / "host"), folder, ranks=job.ranks)
 
 
 def eager(job: Job, folder: Path, store: Path) -> Outcome:
     """Train through torchtitan's own pipeline, compiling nothing, on a host like a warm one."""
-    return launch.train(job.eager(), bare_host(folder / "host"), folder, ranks=job.degree)
+    return launch.train(job.eager(), bare_host(folder / "host"), folder, ranks=job.ranks)
 
 
 WAYS: dict[str, Callable[[Job, Path, Path], Outcome]] = {COLD: cold, WARM: warm, EAGER: eager}

@@ -99,9 +99,11 @@ def _starts(report: Report) -> str:
     job, phases, ratios = report["job"], report["phases"], report["ratios"]
     ways = list(phases)
     count = len(report["samples"][ways[0]])
+    shard = job.get("shard", 1)
+    sharded = f", FSDP over {shard} ranks" if shard > 1 else ""
     head = (
-        f"`{job['config']}`, pipeline degree {job['degree']}, {job['steps']} steps, repetitions: "
-        f"{count}. Machine: {one_line(report['machine'])}. The build took "
+        f"`{job['config']}`, pipeline degree {job['degree']}{sharded}, {job['steps']} steps, "
+        f"repetitions: {count}. Machine: {one_line(report['machine'])}. The build took "
         f"{report['build_seconds']:.0f} s.\n"
     )
     rows = [

@@ -21,6 +21,7 @@ def as_dict(
             "module": job.module,
             "config": job.config,
             "degree": job.degree,
+            "shard": job.shard,
             "steps": job.steps,
             "seed": job.seed,
         },

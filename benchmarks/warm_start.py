@@ -1,6 +1,6 @@
 """How long a start takes: cold, warm on a fresh host, and eager, side by side in one run.
 
-``python -m benchmarks.warm_start [--repeat 3] [--degree 4] [--json FILE]``
+``python -m benchmarks.warm_start [--repeat 3] [--degree 4] [--shard 1] [--json FILE]``
 
 - ``cold_jit``: no store, empty caches; stages are compiled on the fly, and stored.
 - ``warm_fresh_host``: the store of a build; empty caches, no compiler on ``PATH``, policy strict.
@@ -32,7 +32,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and return 0 if every check holds."""
     options = _options(argv)
     job = Job(
-        module=options.module, config=options.config, degree=options.degree, steps=options.steps
+        module=options.module,
+        config=options.config,
+        degree=options.degree,
+        shard=options.shard,
+        steps=options.steps,
     )
     folder = Path(tempfile.mkdtemp(prefix="pp_precompile-warm_start-"))
     try:
@@ -48,7 +52,9 @@ def _run(job: Job, folder: Path, *, repeat: int, json_file: Path | None) -> bool
     """Measure and report; returns whether every check holds."""
     console = Console(width=100, soft_wrap=True)
     facts = machine.describe()
-    console.print(f"{job.config}, {job.degree} pipeline stage(s)\n{machine.one_line(facts)}")
+    console.print(
+        f"{job.config}, {job.degree} pipeline stage(s), {job.ranks} rank(s)\n{machine.one_line(facts)}"
+    )
     store = folder / "store"
     seconds = jobs.build(job, folder / "build", store)
     console.print(f"built in {seconds:.1f} s")
@@ -78,6 +84,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--repeat", type=at_least(1), default=3, help="repetitions (3)")
     parser.add_argument("--degree", type=int, default=4, choices=(1, 2, 4), help="stages (4)")
+    parser.add_argument("--shard", type=int, default=1, choices=(1, 2, 4), help="FSDP ranks (1)")
     parser.add_argument("--steps", type=at_least(2), default=6, help="training steps (6)")
     parser.add_argument("--module", default="pp_precompile.models.llama3")
     parser.add_argument("--config", default="llama3_debugmodel_sdpa")

@@ -20,7 +20,17 @@ def test_all_ways_share_the_job_and_differ_in_how_it_is_compiled() -> None:
     assert JOB.eager() == [*shared, "--compile.mode", "None", "--compile.no-enable"]
 
 
-@pytest.mark.parametrize("words", [["--degree", "3"], ["--steps", "1"], ["--repeat", "0"]])
+def test_ranks_are_pipeline_times_data_parallel() -> None:
+    assert JOB.ranks == 2
+    sharded = Job(module="m", config="c", degree=2, steps=3, shard=2)
+    assert sharded.ranks == 4
+    words = sharded.arguments()
+    assert words[words.index("--parallelism.data_parallel_shard_degree") + 1] == "2"
+
+
+@pytest.mark.parametrize(
+    "words", [["--degree", "3"], ["--shard", "3"], ["--steps", "1"], ["--repeat", "0"]]
+)
 def test_options_that_cannot_work_are_usage_errors(words: list[str]) -> None:
     with pytest.raises(SystemExit) as error:
         warm_start.main(words)
