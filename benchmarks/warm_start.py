@@ -52,9 +52,8 @@ def _run(job: Job, folder: Path, *, repeat: int, json_file: Path | None) -> bool
     """Measure and report; returns whether every check holds."""
     console = Console(width=100, soft_wrap=True)
     facts = machine.describe()
-    console.print(
-        f"{job.config}, {job.degree} pipeline stage(s), {job.ranks} rank(s)\n{machine.one_line(facts)}"
-    )
+    ranks = f"{job.degree} pipeline stage(s), {job.ranks} rank(s)"
+    console.print(f"{job.config}, {ranks}\n{machine.one_line(facts)}")
     store = folder / "store"
     seconds = jobs.build(job, folder / "build", store)
     console.print(f"built in {seconds:.1f} s")
