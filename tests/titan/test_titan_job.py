@@ -153,9 +153,8 @@ def test_settings_changed_after_the_key_was_taken_are_noticed(job: Job) -> None:
 
 
 UNSUPPORTED: dict[str, Any] = {
-    "tensor_parallel_degree": lambda c: setattr(c.parallelism, "tensor_parallel_degree", 2),
+    "tensor_parallel_degree": lambda c: setattr(c.parallelism, "tensor_parallel_degree", 3),
     "context_parallel_degree": lambda c: setattr(c.parallelism, "context_parallel_degree", 2),
-    "expert_parallel_degree": lambda c: setattr(c.parallelism, "expert_parallel_degree", 2),
     "spmd_backend": lambda c: setattr(c.parallelism, "spmd_backend", "spmd_types"),
     "memory_policy": lambda c: setattr(c.compile, "memory_policy", "sac_and_offload"),
     "enable_autoparallel": lambda c: setattr(c.compile, "enable_autoparallel", True),
