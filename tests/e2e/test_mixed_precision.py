@@ -21,12 +21,12 @@ pytestmark = pytest.mark.torchrun
 RELATIVE = 3e-2
 """Largest difference allowed between a gradient and the eager mesh's, relative to the largest entry
 of that gradient: eight times what one rounding to bfloat16 may change (2 ** -8). Fused kernels
-round where they end, eager ones after every operation. Measured: 6.4e-3 with parameters in float32,
-1.5e-2 if these and the sums over microbatches are bfloat16 as well."""
+round where they end, eager ones after every operation. Measured: 8.0e-3 with parameters in float32,
+1.2e-2 if these and the sums over microbatches are bfloat16 as well."""
 
 EMBEDDING = 8e-2
 """The same for the embedding, whose gradient adds up all places where a token stands: eager in
-bfloat16, compiled in float32. Measured: 4.3e-2 with 2,048 tokens in one batch."""
+bfloat16, compiled in float32. Measured: 9.2e-3 with 256 tokens in one batch, 4.3e-2 with 2,048."""
 
 STRICT = ("--compile.precompile_policy", "strict")
 MIXED = (
