@@ -28,8 +28,12 @@ class StoredLoss:
         stage: LoadedStage,
         forward: StageForward,
         eager: Callable[..., Any],
+        wrap: Callable[[torch.Tensor], torch.Tensor] = lambda prediction: prediction,
     ) -> None:
         """Take the last stage, its installed forward (which has the parameters) and the loss.
+
+        ``wrap`` makes of the stage's local output what the eager loss takes, a DTensor with tensor
+        parallelism.
 
         Raises:
             LoadError: PPC305 if the stage holds no loss program.
@@ -45,6 +49,7 @@ class StoredLoss:
         self._values = stage.record.programs["loss"]
         self._forward = forward
         self._eager = eager
+        self._wrap = wrap
         # Made at the first call: the parameters are bound after this object is made.
         self._getters: list[Getter] | None = None
 
@@ -65,7 +70,7 @@ class StoredLoss:
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the scalar loss of one microbatch, and no metrics."""
         if global_valid_tokens is None or not torch.is_grad_enabled():
-            return self._eager(prediction, labels, global_valid_tokens, **inputs)
+            return self._eager(self._wrap(prediction), labels, global_valid_tokens, **inputs)
         loss = _LossFunction.apply(self, prediction, labels, global_valid_tokens)
         return loss, {}
 

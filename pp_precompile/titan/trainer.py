@@ -5,6 +5,7 @@ import itertools
 import logging
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from pp_precompile.runtime.loader import LoadedStage
 from pp_precompile.runtime.stage_forward import StageForward, install
 from pp_precompile.runtime.stored_loss import StoredLoss
 from pp_precompile.stage import private_torch
+from pp_precompile.stage.boundary import Meshes, distributed
 from pp_precompile.stage.counters import counters
 from pp_precompile.store.location import store_location
 from pp_precompile.titan import private_titan
@@ -156,7 +158,7 @@ class PrecompiledStages:
         module = parallel_stage(job, model, 0, arguments)
         acquired = self._acquire(job, {0: module})
         loss_fn = job.config.loss.build(compile_config=None)
-        self._install({0: module}, acquired, loss_fn)
+        self._install({0: module}, acquired, loss_fn, job.meshes())
         return module
 
     def _pipeline(
@@ -175,7 +177,7 @@ class PrecompiledStages:
         indices = job.stages_of(parallel_dims.get_mesh("pp").get_local_rank())
         modules = {i: parallel_stage(job, model, i, arguments) for i in indices}
         acquired = self._acquire(job, modules)
-        self._install(modules, acquired, loss_fn)
+        self._install(modules, acquired, loss_fn, job.meshes())
         stages = [
             pipeline_stage(job, module, self._forwards[i][1], acquired.manifest.stages[i])
             for i, module in modules.items()
@@ -210,14 +212,18 @@ class PrecompiledStages:
         self._acquired = acquired
         return acquired
 
-    def _install(self, modules: dict[int, nn.Module], acquired: Acquired, loss_fn: Any) -> None:
+    def _install(
+        self, modules: dict[int, nn.Module], acquired: Acquired, loss_fn: Any, meshes: Meshes
+    ) -> None:
         last = len(acquired.manifest.stages) - 1
         for index, module in modules.items():
             stage: LoadedStage = acquired.stages[index]
             forward = install(module, stage)
             self._forwards[index] = module, forward
             if index == last:
-                self._loss = StoredLoss(stage, forward, loss_fn)
+                layout = stage.record.outputs[0].layout
+                wrap = partial(distributed, layout=layout, meshes=meshes)
+                self._loss = StoredLoss(stage, forward, loss_fn, wrap)
 
     def attach(self, trainer: Trainer) -> None:
         """Bind the programs to the modules, which have their weights by now.

@@ -1,9 +1,12 @@
 """What ranks computed, next to what one eager process computed for the same weights."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from tests.e2e import launch
 
 RELATIVE = 5e-6
 """Largest difference allowed between a gradient and the reference's, relative to the largest entry
@@ -41,3 +44,12 @@ def largest_difference(found: Gradients, wanted: Gradients) -> float:
 def same_gradients(one: Gradients, other: Gradients) -> bool:
     """Tell whether all gradients are equal bit for bit."""
     return one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
+
+
+def validation_losses(result: launch.Result) -> list[float]:
+    """Return the validation losses that the ranks of the last stage logged."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", result.output)
+    found = [float(text) for text in re.findall(r"validate step:.*?loss:\s*(-?[\d.]+)", plain)]
+    kept = [loss for loss in found if loss > 0]
+    assert kept, result.output[-4000:]
+    return kept

@@ -21,6 +21,7 @@ from tests.e2e.oracle import (
     gradients_of,
     largest_difference,
     same_gradients,
+    validation_losses,
 )
 
 pytestmark = pytest.mark.torchrun
@@ -59,8 +60,10 @@ class Mesh:
         return [*words, *self.more, *extra]
 
 
+VALIDATE = ("--validator.enable", "--validator.freq", "1", "--validator.steps", "1")
+
 JOBS: dict[str, Mesh] = {
-    "llama3, PP2 x TP2": Mesh("llama3_few_layers", pipeline=2, tensor=2),
+    "llama3, PP2 x TP2": Mesh("llama3_few_layers", pipeline=2, tensor=2, more=VALIDATE),
     "llama3, FSDP2 x TP2": Mesh("llama3_few_layers", shard=2, tensor=2),
     "llama3, HSDP 2 x 2": Mesh("llama3_few_layers", replicate=2, shard=2),
     "DeepSeek-V3, PP2 x FSDP2 x EP2": Mesh("deepseek_v3_few_layers", pipeline=2, shard=2, expert=2),
@@ -155,6 +158,14 @@ def test_loaded_programs_give_bitwise_what_they_gave_when_compiled(
     for rank in range(RANKS):
         assert warm[name].rank(rank)["ours"]["compiled"] == 0
         assert warm[name].compiler_counts(rank) == {}
+
+
+def test_validation_agrees_with_the_eager_mesh(eager: Runs, warm: Runs) -> None:
+    name = "llama3, PP2 x TP2"  # the only job that validates: all jobs share one output
+    found, expected = (validation_losses(runs[name]) for runs in (warm, eager))
+    # Both ranks of the last stage log a loss after each of two steps.
+    assert len(found) == len(expected) == 4
+    assert found == pytest.approx(expected, rel=1e-4)  # logged with five digits
 
 
 def test_a_single_process_makes_the_builds_that_the_ranks_make(

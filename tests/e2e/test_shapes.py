@@ -3,14 +3,19 @@
 All are compared with the same job in one eager process, from the same weights.
 """
 
-import re
 from pathlib import Path
 
 import pytest
 
 from tests.e2e import launch
 from tests.e2e.conftest import SEED, arguments
-from tests.e2e.oracle import RELATIVE, gradients_of, largest_difference, same_gradients
+from tests.e2e.oracle import (
+    RELATIVE,
+    gradients_of,
+    largest_difference,
+    same_gradients,
+    validation_losses,
+)
 
 pytestmark = pytest.mark.torchrun
 
@@ -105,15 +110,6 @@ def test_a_warm_start_compiles_nothing_and_gives_the_same_bits(
 
 def test_validation_between_steps_agrees_with_an_eager_process(alone: Runs, warm: Runs) -> None:
     name = "accumulation, validation, microbatches of 2"
-    found, expected = _validation_losses(warm[name]), _validation_losses(alone[name])
+    found, expected = validation_losses(warm[name]), validation_losses(alone[name])
     assert len(found) == 3
     assert found == pytest.approx(expected, rel=1e-4)  # logged with five digits
-
-
-def _validation_losses(result: launch.Result) -> list[float]:
-    """Return the validation losses that the last stage's rank logged."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", result.output)
-    found = [float(text) for text in re.findall(r"validate step:.*?loss:\s*(-?[\d.]+)", plain)]
-    kept = [loss for loss in found if loss > 0]
-    assert kept, result.output[-4000:]
-    return kept
