@@ -20,11 +20,20 @@ def run(argv: Sequence[str]) -> int:
     parser = Parser("show", "Show a build, or one stage with the calling conventions of programs.")
     parser.add_argument("--build", metavar="ID", help="first digits of a build's id")
     parser.add_argument("--stage", metavar="K", type=int, help="show this stage in full")
+    parser.add_argument(
+        "--rank",
+        metavar="R",
+        type=int,
+        help="show what this global rank takes, of several variants",
+    )
     parsed = parse(parser, argv)
     if parsed is None:
         return 0
     store = parsed.store()
     manifest = store.builds.read(only(store, parsed.options.build))
+    manifest_id = manifest.manifest_id
+    if parsed.options.rank is not None:
+        manifest = _view(manifest, parsed.options.rank)
     index = parsed.options.stage
     stage = None if index is None else _stage(manifest, index)
     if parsed.options.json:
@@ -32,7 +41,7 @@ def run(argv: Sequence[str]) -> int:
         print_json(
             {
                 "schema": "pp_precompile.show/1",
-                "manifest_id": manifest.manifest_id,
+                "manifest_id": manifest_id,
                 "saved_bytes": {str(one.index): one.saved_bytes for one in stages},
                 "manifest": msgspec.structs.replace(manifest, stages=stages),
             }
@@ -42,6 +51,20 @@ def run(argv: Sequence[str]) -> int:
     else:
         _print_stage(stage)
     return 0
+
+
+def _view(manifest: Manifest, rank: int) -> Manifest:
+    ranks = manifest.mesh.world_size
+    if not 0 <= rank < ranks:
+        raise StaleBuildError(
+            "PPC105",
+            f"build {manifest.build_id[:SHORT]} has no rank {rank}",
+            where=Where(rank=rank),
+            expected=f"0 to {ranks - 1}",
+            found=rank,
+            hint="choose one of these",
+        )
+    return manifest.view(rank)
 
 
 def _stage(manifest: Manifest, index: int) -> StageRecord:
@@ -62,6 +85,10 @@ def _print_build(manifest: Manifest) -> None:
     facts = table("build", manifest.build_id)
     facts.add_row("manifest", manifest.manifest_id)
     facts.add_row("mesh", f"{manifest.mesh} = {manifest.mesh.world_size} ranks")
+    for variant in manifest.variants:
+        columns = ", ".join(map(str, variant.columns))
+        ranks = f"ranks that are {columns} modulo {manifest.mesh.columns}"
+        facts.add_row("variant", f"{ranks} take other programs (--rank R shows them)")
     file = f" beside the file {schedule.csv[:SHORT]}" if schedule.csv else ""
     facts.add_row("schedule", f"{schedule.name}{file}")
     facts.add_row("bubble", _bubble(schedule))

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from pp_precompile.cli.main import COMMANDS, main
-from pp_precompile.contract.manifest import Manifest
+from pp_precompile.contract.manifest import Manifest, Variant
 from pp_precompile.contract.program import ROLES
 from pp_precompile.store.store import open_store
 from tests.cli.commands import command, filled
@@ -96,6 +96,24 @@ def test_show_as_json_is_the_manifest(tmp_path: Path) -> None:
     assert document["saved_bytes"]["1"] == one.stages[1].saved_bytes
     alone = command("show", tmp_path, "--build", one.build_id, "--stage", 2, "--json").json
     assert [stage["index"] for stage in alone["manifest"]["stages"]] == [2]
+
+
+def test_show_what_a_rank_takes(tmp_path: Path) -> None:
+    store = open_store(tmp_path, create=True)
+    plain = make_sound(make_schedule(2, 2, 2), dims={"dp": 2}, put=store.blobs.put)
+    first, second = plain.stages
+    other = (first, msgspec.structs.replace(second, modules=("layers.9",)))
+    store.builds.publish(
+        msgspec.structs.replace(plain, variants=(Variant(columns=(1,), stages=other),))
+    )
+    assert "ranks that are 1 modulo 2 take other programs" in command("show", tmp_path).out
+    assert "layers.9" in command("show", tmp_path, "--rank", 3).out
+    assert "layers.9" not in command("show", tmp_path, "--rank", 2).out
+    ids = {command("show", tmp_path, *w, "--json").json["manifest_id"] for w in ((), ("--rank", 3))}
+    assert len(ids) == 1
+    beyond = command("show", tmp_path, "--rank", 4)
+    assert (beyond.code, beyond.out) == (1, "")
+    assert "PPC105" in beyond.err
 
 
 def test_show_needs_one_build_and_a_stage_of_it(tmp_path: Path) -> None:
