@@ -99,6 +99,45 @@ def is_random(node: fx.Node) -> bool:
     return node.op == "call_function" and is_rng_op(node)
 
 
+def seeded_random() -> tuple[Any, Any]:
+    """Return Inductor's own ``seed(device)``, a 0-d int64, and ``random(size, seed, mode)``.
+
+    Mode ``rand`` is uniform in [0, 1), in float32.
+    """
+    from torch._inductor import inductor_prims
+
+    return inductor_prims.seed, inductor_prims.random
+
+
+@contextlib.contextmanager
+def random_operations(
+    around: Callable[[tuple[str, ...]], contextlib.AbstractContextManager[None]],
+) -> Iterator[None]:
+    """Run each random operation on a DTensor inside ``around(dimensions)``.
+
+    ``dimensions`` names the mesh dimensions along which the tensor is sharded. DTensor lets a
+    tracker keep the state of generators; this one takes its place, and keeps none.
+    """
+    from torch.distributed.tensor import _random
+
+    class Tracker:
+        distribute_region_enabled = True
+
+        def _distribute_region(
+            self, spec: Any, generator: Any = None
+        ) -> contextlib.AbstractContextManager[None]:
+            names = spec.mesh.mesh_dim_names or ()
+            pairs = zip(names, spec.placements, strict=True)
+            return around(tuple(name for name, placement in pairs if placement.is_shard()))
+
+    before = _random._rng_tracker
+    _random._rng_tracker = Tracker()
+    try:
+        yield
+    finally:
+        _random._rng_tracker = before
+
+
 @contextlib.contextmanager
 def fake_tracing() -> Iterator[Any]:
     """Enter a fresh FakeTensorMode and tracing context; yields the mode.

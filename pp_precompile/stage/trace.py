@@ -28,6 +28,7 @@ from pp_precompile.stage.portable import (
     logical_groups,
     use_logical_groups,
 )
+from pp_precompile.stage.random_numbers import distribute, marked
 from pp_precompile.stage.traced import TracedProgram, without_unused
 
 
@@ -72,6 +73,7 @@ def trace(
             fake_state(module, device),
             coordinates_as_inputs(module, groups, device),
             boundary.local(),
+            marked(),
             contextlib.ExitStack() as stack,
         ):
             args = tuple(example(item.tensor, device) for item in arguments)
@@ -92,29 +94,14 @@ def trace(
             hint="run it eagerly once to rule out a fault of the model itself",
         ) from error
     names = [*(item.name for item in arguments), *(item.name for item in keywords)]
-    _refuse_random(forward, meshes, where)
     traced = _name_values(forward, backward, names, len(arguments), groups)
-    return replace(traced, outputs=boundary.with_layouts(traced.outputs))
-
-
-def _refuse_random(forward: fx.GraphModule, meshes: Meshes, where: Where) -> None:
-    """Refuse random numbers where some values are whole on all ranks and others in pieces.
-
-    Whole values need the same numbers on all tensor-parallel ranks and pieces other ones; once
-    tensors are local, nothing in the graph tells which is which.
-    """
-    if all("tp" not in (mesh.mesh_dim_names or ()) or mesh.size() == 1 for mesh in meshes):
-        return
-    drawn = next((node for node in forward.graph.nodes if private_torch.is_random(node)), None)
-    if drawn is not None:
-        raise CompileError(
-            "PPC304",
-            "a stage draws random numbers under tensor parallelism",
-            where=where,
-            expected="no dropout and the like with a tensor parallel degree above 1",
-            found=str(drawn.target),
-            hint="switch it off, lower the degree, or train without --compile.precompile",
-        )
+    coordinates = {v.name: n for v, n in traced.forward.input_nodes() if v.kind == "coordinate"}
+    distribute(traced.forward.graph, coordinates, meshes, where)
+    return replace(
+        traced,
+        forward=without_unused(traced.forward, "coordinate"),
+        outputs=boundary.with_layouts(traced.outputs),
+    )
 
 
 def _name_values(
@@ -142,9 +129,8 @@ def _name_values(
         use_logical_groups(graph, groups)
     forward_inputs = tuple(naming.input(n) for n in _placeholders(forward))
     backward_inputs = _backward_inputs(backward, saved, naming)
-    program = TracedProgram(graph=forward, inputs=forward_inputs, outputs=forward_outputs)
     return TracedModule(
-        forward=without_unused(program, "coordinate"),
+        forward=TracedProgram(graph=forward, inputs=forward_inputs, outputs=forward_outputs),
         backward=TracedProgram(graph=backward, inputs=backward_inputs, outputs=backward_outputs)
         if backward_outputs
         else None,
