@@ -100,10 +100,7 @@ def is_random(node: fx.Node) -> bool:
 
 
 def seeded_random() -> tuple[Any, Any]:
-    """Return Inductor's own ``seed(device)``, a 0-d int64, and ``random(size, seed, mode)``.
-
-    Mode ``rand`` is uniform in [0, 1), in float32.
-    """
+    """Return Inductor's own ``seed(device)``, 0-d int64, and ``random(size, seed, "rand")``."""
     from torch._inductor import inductor_prims
 
     return inductor_prims.seed, inductor_prims.random
