@@ -89,10 +89,15 @@ REFUSED = {
         "PPC004",
         ("6 layers", "pipeline_parallel_degree 16"),
     ),
-    "tensor parallel": (
-        ("--parallelism.tensor_parallel_degree", "2"),
+    "a vocabulary that cannot be cut evenly": (
+        ("--parallelism.tensor_parallel_degree", "3"),
         "PPC002",
-        ("tensor_parallel_degree",),
+        ("tensor_parallel_degree", "2048"),
+    ),
+    "context parallel": (
+        ("--parallelism.context_parallel_degree", "2"),
+        "PPC002",
+        ("context_parallel_degree",),
     ),
     "not asked for": (("--compile.no-precompile",), "PPC001", ("--compile.precompile",)),
     "no such configuration": (
