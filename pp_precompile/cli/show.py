@@ -54,30 +54,25 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _view(manifest: Manifest, rank: int) -> Manifest:
-    ranks = manifest.mesh.world_size
-    if not 0 <= rank < ranks:
-        raise StaleBuildError(
-            "PPC105",
-            f"build {manifest.build_id[:SHORT]} has no rank {rank}",
-            where=Where(rank=rank),
-            expected=f"0 to {ranks - 1}",
-            found=rank,
-            hint="choose one of these",
-        )
+    _check_below(manifest, "rank", rank, manifest.mesh.world_size, Where(rank=rank))
     return manifest.view(rank)
 
 
 def _stage(manifest: Manifest, index: int) -> StageRecord:
-    if not 0 <= index < len(manifest.stages):
+    _check_below(manifest, "stage", index, len(manifest.stages), Where(stage=index))
+    return manifest.stages[index]
+
+
+def _check_below(manifest: Manifest, what: str, number: int, count: int, where: Where) -> None:
+    if not 0 <= number < count:
         raise StaleBuildError(
             "PPC105",
-            f"build {manifest.build_id[:SHORT]} has no stage {index}",
-            where=Where(stage=index),
-            expected=f"0 to {len(manifest.stages) - 1}",
-            found=index,
+            f"build {manifest.build_id[:SHORT]} has no {what} {number}",
+            where=where,
+            expected=f"0 to {count - 1}",
+            found=number,
             hint="choose one of these",
         )
-    return manifest.stages[index]
 
 
 def _print_build(manifest: Manifest) -> None:

@@ -64,19 +64,14 @@ def _variants(manifest: "Manifest") -> Iterator[str]:
 
 
 def _stages_of_all(manifest: "Manifest") -> list[StageRecord]:
-    return [stage for stages in _pipelines(manifest) for stage in stages]
-
-
-def _pipelines(manifest: "Manifest") -> list[tuple[StageRecord, ...]]:
-    """Return the build's stages, and those of each variant."""
-    return [manifest.stages, *(variant.stages for variant in manifest.variants)]
+    return [stage for view in manifest.views() for stage in view.stages]
 
 
 def _stages(manifest: "Manifest") -> Iterator[str]:
     if not manifest.stages:
         yield "the build has no stage"
-    for stages in _pipelines(manifest):
-        if [stage.index for stage in stages] != list(range(len(stages))):
+    for view in manifest.views():
+        if [stage.index for stage in view.stages] != list(range(len(view.stages))):
             yield "stage indices are not 0, 1, 2, …"
     for stage in _stages_of_all(manifest):
         unknown = sorted(set(stage.programs) - set(ROLES))

@@ -83,20 +83,17 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def views(self) -> "tuple[Manifest, ...]":
         """Return the build as each group of columns has it: without variants, column 0 first."""
-        own = msgspec.structs.replace(self, variants=())
-        others = (
-            msgspec.structs.replace(self, stages=variant.stages, variants=())
-            for variant in self.variants
-        )
-        return (own, *others)
+        all_stages = (self.stages, *(variant.stages for variant in self.variants))
+        return tuple(self._with_only(stages) for stages in all_stages)
 
     def view(self, rank: int) -> "Manifest":
         """Return the build as global ``rank`` has it: its stages, and no variants."""
         column = rank % self.mesh.columns
-        for variant in self.variants:
-            if column in variant.columns:
-                return msgspec.structs.replace(self, stages=variant.stages, variants=())
-        return msgspec.structs.replace(self, variants=())
+        others = (variant.stages for variant in self.variants if column in variant.columns)
+        return self._with_only(next(others, self.stages))
+
+    def _with_only(self, stages: tuple[StageRecord, ...]) -> "Manifest":
+        return msgspec.structs.replace(self, stages=stages, variants=())
 
     def stages_of(self, rank: int) -> tuple[StageRecord, ...]:
         """Return the stages of global ``rank``, in the order of its pipeline rank.

@@ -7,7 +7,6 @@ of what they are gradients of. The layouts are part of the contract between stag
 """
 
 import contextlib
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -87,7 +86,11 @@ def distributed(tensor: torch.Tensor, layout: Layout | None, meshes: Meshes) -> 
             found=str(layout),
             hint="report this model with its parallelism",
         )
-    placements = [_placement(text) for text in layout.placements]
+    cut = dict(layout.cuts())
+    placements = [
+        _placement(text, cut.get(name))
+        for name, text in zip(layout.mesh, layout.placements, strict=True)
+    ]
     shape = torch.Size(layout.shape)
     stride = torch.empty(shape, device="meta").stride()
     return DTensor.from_local(tensor, mesh, placements, run_check=False, shape=shape, stride=stride)
@@ -98,15 +101,11 @@ def _local(tensor: DTensor) -> torch.Tensor:
     return local
 
 
-_SHARD = re.compile(r"shard\((\d+)\)")
-
-
-def _placement(text: str) -> Placement:
-    match = _SHARD.fullmatch(text)
-    if match:
-        return Shard(int(match[1]))
+def _placement(text: str, dim: int | None) -> Placement:
     if text == "replicate":
         return Replicate()
+    if dim is not None and text == f"shard({dim})":
+        return Shard(dim)
     raise CompileError(
         "PPC304",
         "a tensor at the boundary of a stage has a placement that cannot be passed on",

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import nn
 
 from pp_precompile.contract.errors import CompileError
+from pp_precompile.stage.portable import PREFIX
 
 _BUFFER = "_pp_precompile_coordinate_"
 
@@ -119,10 +120,10 @@ def coordinates_as_inputs(
         name = getattr(group, "group_name", "")
         if name not in groups or group.size() == 1:
             return original(group)
-        buffer = _BUFFER + groups[name].rpartition("/")[2]
+        buffer = _buffer(groups[name])
         return Coordinate(lambda: getattr(module, buffer), group.size())
 
-    added = [_BUFFER + logical.rpartition("/")[2] for logical in groups.values()]
+    added = [_buffer(logical) for logical in groups.values()]
     for buffer in added:
         zero = torch.zeros((), dtype=torch.int64, device=device)
         module.register_buffer(buffer, zero, persistent=False)
@@ -148,6 +149,11 @@ def coordinate_buffers(module: nn.Module) -> dict[str, torch.Tensor]:
 def coordinate_group(buffer: str) -> str | None:
     """Return the mesh dimension whose coordinate ``buffer`` stands for; None for other buffers."""
     return buffer.removeprefix(_BUFFER) if buffer.startswith(_BUFFER) else None
+
+
+def _buffer(logical: str) -> str:
+    """Return the buffer that stands for the coordinate within a logical group."""
+    return _BUFFER + logical.removeprefix(PREFIX)
 
 
 def _integer(value: Any) -> int:
