@@ -25,6 +25,11 @@ def arguments(
     return [*words, *extra]
 
 
+def few_layers_arguments(degree: int, store: Path | None, *extra: str) -> list[str]:
+    """Return the arguments of a job of the model of few layers."""
+    return arguments(degree, store, *extra, model=FEW_LAYERS)
+
+
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A compiler cache that starts empty and is shared by the session's builds."""

@@ -147,6 +147,9 @@ def train_cases(
     """Train several jobs one after the other in the same ``ranks`` processes, by name.
 
     What each records goes to the folder of its name below ``folder``.
+
+    Raises:
+        AssertionError: if a job fails, with the end of the output.
     """
     folder.mkdir(parents=True, exist_ok=True)
     listed = folder / "cases.json"
@@ -158,7 +161,24 @@ def train_cases(
         timeout=timeout,
         gradients=gradients,
     )
+    assert result.code == 0, result.output[-6000:]
     return {name: Result(result.code, result.output, _records(folder / name)) for name in cases}
+
+
+def train_cases_on(
+    jobs: Mapping[int, Mapping[str, Sequence[str]]],
+    environment: dict[str, str],
+    folder: Path,
+    *,
+    timeout: int = TIMEOUT,
+) -> dict[str, Result]:
+    """Train jobs by number of ranks, one launch for each number, and keep their gradients."""
+    runs: dict[str, Result] = {}
+    for ranks, cases in jobs.items():
+        runs |= train_cases(
+            cases, environment, folder, ranks=ranks, timeout=timeout, gradients=True
+        )
+    return runs
 
 
 def _start(

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import launch
-from tests.e2e.conftest import FEW_LAYERS, Oracle, arguments
+from tests.e2e.conftest import Oracle
+from tests.e2e.conftest import few_layers_arguments as arguments
 from tests.e2e.oracle import RELATIVE, gradients_of, largest_difference, same_gradients
 
 pytestmark = pytest.mark.torchrun
@@ -55,15 +56,12 @@ def warm(folder: Path, live: Runs, few_layers_seed: list[str]) -> Runs:
 
 def _train(folder: Path, kind: str, environment: dict[str, str], extra: Words) -> Runs:
     jobs = {
-        name: [*arguments(2, folder / "store", *words, *extra, model=FEW_LAYERS), *command]
+        name: [*arguments(2, folder / "store", *words, *extra), *command]
         for name, (words, command) in JOBS.items()
     }
-    runs = launch.train_cases(
+    return launch.train_cases(
         jobs, environment, folder / kind, ranks=2, timeout=TIMEOUT, gradients=True
     )
-    for name, run in runs.items():
-        assert run.code == 0, f"{name}: {run.output[-6000:]}"
-    return runs
 
 
 @pytest.mark.parametrize("name", JOBS)

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch.distributed.checkpoint import FileSystemReader
 
 from tests.e2e import launch
-from tests.e2e.conftest import FEW_LAYERS, arguments
+from tests.e2e.conftest import few_layers_arguments as arguments
 
 pytestmark = pytest.mark.torchrun
 
@@ -40,18 +40,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runs(folder: Path, cache: Path) -> Runs:
     """Runs of two steps that save after each, runs that go on after the first, and exports."""
     ways = {"ours": folder / "store", "eager": None}
-    jobs = {way: arguments(2, store, *SAVE, model=FEW_LAYERS) for way, store in ways.items()}
+    jobs = {way: arguments(2, store, *SAVE) for way, store in ways.items()}
     for way, store in ways.items():
         for before in ways:
             saved = folder / before / "dump" / "checkpoint" / "step-1"
             load = ("--checkpoint.initial-load-path", str(saved))
             words = (*SAVE, *load, "--checkpoint.no-initial-load-model-only")
-            jobs[f"{way} after {before}"] = arguments(2, store, *words, model=FEW_LAYERS)
-        jobs[f"{way}, exported"] = arguments(2, store, *EXPORT, model=FEW_LAYERS)
-    found = launch.train_cases(jobs, launch.environment(cache), folder, ranks=2)
-    for name, run in found.items():
-        assert run.code == 0, f"{name}: {run.output[-6000:]}"
-    return found
+            jobs[f"{way} after {before}"] = arguments(2, store, *words)
+        jobs[f"{way}, exported"] = arguments(2, store, *EXPORT)
+    return launch.train_cases(jobs, launch.environment(cache), folder, ranks=2)
 
 
 @pytest.mark.parametrize("way", ["ours", "eager"])

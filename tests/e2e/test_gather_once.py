@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import launch
-from tests.e2e.conftest import FEW_LAYERS
-from tests.e2e.conftest import arguments as arguments_of
+from tests.e2e.conftest import few_layers_arguments as arguments
 from tests.e2e.oracle import RELATIVE, Gradients, gradients_of, largest_difference, same_gradients
 
 pytestmark = pytest.mark.torchrun
@@ -42,6 +41,7 @@ ALONE: dict[str, Words] = {
 EAGER: dict[str, Words] = {"eager FSDP": (), "eager replicate": REPLICATE}
 
 Runs = dict[str, launch.Result]
+Jobs = dict[str, list[str]]
 
 
 @pytest.fixture(scope="module")
@@ -71,24 +71,8 @@ def warm(folder: Path, live: Runs, few_layers_seed: list[str]) -> Runs:
     return _train(jobs, alone, launch.fresh_host(folder / "host"), folder / "warm")
 
 
-def arguments(degree: int, store: Path | None, *extra: str) -> list[str]:
-    return arguments_of(degree, store, *extra, model=FEW_LAYERS)
-
-
-def _train(
-    four: dict[str, list[str]],
-    two: dict[str, list[str]],
-    environment: dict[str, str],
-    folder: Path,
-) -> Runs:
-    runs: Runs = {}
-    for ranks, jobs in ((4, four), (2, two)):
-        runs |= launch.train_cases(
-            jobs, environment, folder, ranks=ranks, timeout=TIMEOUT, gradients=True
-        )
-    for name, run in runs.items():
-        assert run.code == 0, f"{name}: {run.output[-6000:]}"
-    return runs
+def _train(four: Jobs, two: Jobs, environment: dict[str, str], folder: Path) -> Runs:
+    return launch.train_cases_on({4: four, 2: two}, environment, folder, timeout=TIMEOUT)
 
 
 def _ranks(name: str) -> int:

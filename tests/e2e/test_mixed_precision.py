@@ -12,8 +12,7 @@ from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.program import Kind, Role
 from pp_precompile.store.store import open_store
 from tests.e2e import launch
-from tests.e2e.conftest import FEW_LAYERS
-from tests.e2e.conftest import arguments as arguments_of
+from tests.e2e.conftest import few_layers_arguments as arguments
 from tests.e2e.oracle import Gradients, gradients_of, largest_difference, same_gradients
 
 pytestmark = pytest.mark.torchrun
@@ -60,6 +59,7 @@ EAGER = {
 """The eager job that each is compared with."""
 
 Runs = dict[str, launch.Result]
+Jobs = dict[str, list[str]]
 
 
 @pytest.fixture(scope="module")
@@ -86,11 +86,7 @@ def warm(folder: Path, live: Runs, few_layers_seed: list[str]) -> Runs:
     return _train(*jobs, launch.fresh_host(folder / "host"), folder / "warm")
 
 
-def arguments(degree: int, store: Path | None, *extra: str) -> list[str]:
-    return arguments_of(degree, store, *extra, model=FEW_LAYERS)
-
-
-def _jobs(folder: Path, *extra: str) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+def _jobs(folder: Path, *extra: str) -> tuple[Jobs, Jobs]:
     """Return the arguments of the jobs on four ranks and on two; each has a store of its own."""
     four, two = (
         {name: arguments(degree, folder / "store" / name, *w, *extra) for name, (degree, w) in jobs}
@@ -99,20 +95,8 @@ def _jobs(folder: Path, *extra: str) -> tuple[dict[str, list[str]], dict[str, li
     return four, two
 
 
-def _train(
-    four: dict[str, list[str]],
-    two: dict[str, list[str]],
-    environment: dict[str, str],
-    folder: Path,
-) -> Runs:
-    runs: Runs = {}
-    for ranks, jobs in ((4, four), (2, two)):
-        runs |= launch.train_cases(
-            jobs, environment, folder, ranks=ranks, timeout=TIMEOUT, gradients=True
-        )
-    for name, run in runs.items():
-        assert run.code == 0, f"{name}: {run.output[-6000:]}"
-    return runs
+def _train(four: Jobs, two: Jobs, environment: dict[str, str], folder: Path) -> Runs:
+    return launch.train_cases_on({4: four, 2: two}, environment, folder, timeout=TIMEOUT)
 
 
 def _ranks(name: str) -> int:

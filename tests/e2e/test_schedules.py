@@ -60,8 +60,6 @@ def _train(
         runs |= launch.train_cases(
             jobs, environment, folder, ranks=ranks, timeout=TIMEOUT, gradients=True
         )
-    for name, run in runs.items():
-        assert run.code == 0, f"{name}: {run.output[-6000:]}"
     return runs
 
 
