@@ -20,6 +20,7 @@ ROOTS = (Manifest, ProgramEntry, ProgramBlob)
 """What the store keeps; every other struct is part of one of these."""
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
+NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=12)
 DIGESTS = st.binary(max_size=4).map(digest_bytes)
 
 
@@ -65,6 +66,8 @@ def of_type(kind: Any) -> st.SearchStrategy[Any]:
 
 
 def _constrained(kind: Any, meta: msgspec.Meta) -> st.SearchStrategy[Any]:
+    if meta.max_length is not None:
+        return NAMES if kind is str else of_type(kind)
     if meta.pattern is not None:
         return DIGESTS
     assert meta.ge is not None

@@ -6,10 +6,14 @@ an unknown name. Whether a build makes sense as a pipeline, and fits a job, is f
 
 import itertools
 from collections.abc import Iterator
+from math import prod
 from typing import TYPE_CHECKING
 
 from pp_precompile.contract.digest import Digest
+from pp_precompile.contract.integers import LARGEST
 from pp_precompile.contract.key import build_id
+from pp_precompile.contract.limits import MAX_ACTIONS
+from pp_precompile.contract.mesh import FLATTENED
 from pp_precompile.contract.program import ROLES, ProgramRecord
 from pp_precompile.contract.schedule import parse_actions
 from pp_precompile.contract.stage import StageRecord
@@ -46,6 +50,12 @@ def _mesh(manifest: "Manifest") -> Iterator[str]:
     elif len(manifest.schedule.stages_of_rank) != mesh.size("pp"):
         ranks = len(manifest.schedule.stages_of_rank)
         yield f"the schedule has {ranks} pipeline ranks, the mesh {mesh.size('pp')}"
+    elif mesh.world_size > LARGEST:
+        yield f"the mesh has more than {LARGEST} ranks"
+    elif "pp" in mesh.dims[1:]:
+        yield f"pp is not the outermost dimension of the mesh: {mesh}"
+    elif prod(map(mesh.size, FLATTENED["efsdp"])) % mesh.experts:
+        yield f"{mesh.experts} ranks of ep do not divide those of {', '.join(FLATTENED['efsdp'])}"
 
 
 def _variants(manifest: "Manifest") -> Iterator[str]:
@@ -89,6 +99,10 @@ def _schedule(manifest: "Manifest") -> Iterator[str]:
     if len(schedule.actions) != len(schedule.stages_of_rank):
         ranks = len(schedule.stages_of_rank)
         yield f"actions for {len(schedule.actions)} pipeline ranks, stages for {ranks}"
+    count = sum(map(len, schedule.actions))
+    if count > MAX_ACTIONS:
+        yield f"a schedule of {count} actions, over {MAX_ACTIONS}"
+        return
     for rank, actions in enumerate(schedule.actions):
         for position, text in enumerate(actions):
             try:
@@ -130,6 +144,8 @@ def _tensor(tensor: TensorSpec, place: str) -> Iterator[str]:
         yield f"{place}: {len(tensor.shape)} sizes, {len(tensor.stride)} strides"
     if not _ascending_below(tensor.dynamic, len(tensor.shape)):
         yield f"{place}: dynamic dimensions {list(tensor.dynamic)} of {len(tensor.shape)}"
+    if prod(tensor.shape) * ITEM_BYTES.get(tensor.dtype, 1) > LARGEST:
+        yield f"{place}: more than {LARGEST} bytes"
     layout = tensor.layout
     if layout is not None and len(layout.mesh) != len(layout.placements):
         yield f"{place}: {len(layout.mesh)} mesh dimensions, {len(layout.placements)} placements"

@@ -1,5 +1,7 @@
 """The manifest: one build, whole. docs/format.md is its specification."""
 
+from typing import Annotated
+
 import msgspec
 
 from pp_precompile.contract import consistency, encoding
@@ -7,6 +9,7 @@ from pp_precompile.contract.digest import Digest, StoredDigest, digest_bytes
 from pp_precompile.contract.environment import Environment
 from pp_precompile.contract.errors import CorruptError
 from pp_precompile.contract.integers import Natural
+from pp_precompile.contract.limits import AtMostFactors, AtMostStages, AtMostVariants
 from pp_precompile.contract.mesh import MeshSpec
 from pp_precompile.contract.program import BlobRef
 from pp_precompile.contract.schedule import ScheduleTable
@@ -32,7 +35,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     columns: tuple[Natural, ...]
-    stages: tuple[StageRecord, ...]
+    stages: Annotated[tuple[StageRecord, ...], AtMostStages]
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,12 +46,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     format: int
     build_id: StoredDigest
-    factors: dict[str, str]
+    factors: Annotated[dict[str, str], AtMostFactors]
     environment: Environment
     mesh: MeshSpec
     schedule: ScheduleTable
-    stages: tuple[StageRecord, ...]
-    variants: tuple[Variant, ...] = ()
+    stages: Annotated[tuple[StageRecord, ...], AtMostStages]
+    variants: Annotated[tuple[Variant, ...], AtMostVariants] = ()
 
     def to_bytes(self) -> bytes:
         """Return the canonical encoding."""

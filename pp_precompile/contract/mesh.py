@@ -1,10 +1,12 @@
 """The device mesh of a job: named dimensions, their sizes, and how ranks are laid out on it."""
 
 from math import prod
+from typing import Annotated
 
 import msgspec
 
 from pp_precompile.contract.integers import Positive
+from pp_precompile.contract.limits import AtMostMeshDims, Name
 
 FLATTENED = {
     "fsdp": ("dp_shard", "cp"),
@@ -22,8 +24,8 @@ class MeshSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     innermost, ``ep``; ``experts`` is the size of ``ep``.
     """
 
-    dims: tuple[str, ...]
-    sizes: tuple[Positive, ...]
+    dims: Annotated[tuple[Name, ...], AtMostMeshDims]
+    sizes: Annotated[tuple[Positive, ...], AtMostMeshDims]
     experts: Positive = 1
 
     @property

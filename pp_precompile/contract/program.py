@@ -11,6 +11,7 @@ import msgspec
 from pp_precompile.contract.digest import StoredDigest
 from pp_precompile.contract.encoding import MAX_BYTES
 from pp_precompile.contract.integers import Natural
+from pp_precompile.contract.limits import Name
 from pp_precompile.contract.tensor import TensorSpec
 
 Role = Literal[
@@ -90,9 +91,9 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
 
     kind: Kind
-    name: str
+    name: Name
     tensor: TensorSpec | None
-    alias: str | None = None
+    alias: Name | None = None
 
 
 class ProgramRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

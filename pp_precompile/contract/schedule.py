@@ -8,11 +8,13 @@ backward that may overlap are written as one action of two: ``(0F4;1B0)OVERLAP_F
 """
 
 import re
+from typing import Annotated
 
 import msgspec
 
 from pp_precompile.contract.digest import StoredDigest
 from pp_precompile.contract.integers import Natural, Positive
+from pp_precompile.contract.limits import AtMostActions, AtMostStages, Name
 
 # One text for one action: no signs, leading zeros or digits of other scripts.
 _NUMBER = "(0|[1-9][0-9]{0,8})"
@@ -71,12 +73,14 @@ class ScheduleTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     have.
     """
 
-    name: str
+    name: Name
     csv: StoredDigest | None
     microbatches: Positive
     microbatch_size: Positive
-    stages_of_rank: tuple[tuple[Natural, ...], ...]
-    actions: tuple[tuple[str, ...], ...]
+    stages_of_rank: Annotated[
+        tuple[Annotated[tuple[Natural, ...], AtMostStages], ...], AtMostStages
+    ]
+    actions: Annotated[tuple[Annotated[tuple[str, ...], AtMostActions], ...], AtMostStages]
 
     @property
     def stages(self) -> int:

@@ -24,6 +24,9 @@ _COMPUTES = frozenset({"F", "B", "I", "W"})
 _PADDING = re.compile(r"(?<=\()\s+|\s+(?=\))|\s*(?=;)|(?<=;)\s+")
 """Spaces inside ``( 0F4 ; 1B0 )OVERLAP_F_B``, where torch passes them over."""
 
+_MOST_PADDED = 200
+"""Most characters of a cell in which padding is dropped: its time grows with their square."""
+
 _ACTION = "an action such as 2F0, 1UNSHARD or (0F4;1B0)OVERLAP_F_B, or an empty cell"
 
 Rows = list[list[str]]
@@ -111,7 +114,8 @@ def _rows(data: bytes, what: str) -> Rows:
 
 def _canonical(cell: str) -> str:
     cell = cell.strip()
-    return _PADDING.sub("", cell) if cell.startswith("(") else cell
+    padded = cell.startswith("(") and len(cell) <= _MOST_PADDED
+    return _PADDING.sub("", cell) if padded else cell
 
 
 def _placed(rows: Rows, what: str) -> Iterator[Placed]:

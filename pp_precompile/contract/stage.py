@@ -3,6 +3,7 @@
 import msgspec
 
 from pp_precompile.contract.integers import Natural
+from pp_precompile.contract.limits import Name
 from pp_precompile.contract.program import ProgramRecord
 from pp_precompile.contract.tensor import NamedTensor, TensorSpec
 
@@ -17,7 +18,7 @@ class StageRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """
 
     index: Natural
-    modules: tuple[str, ...]
+    modules: tuple[Name, ...]
     arguments: tuple[NamedTensor, ...]
     keywords: tuple[NamedTensor, ...]
     outputs: tuple[TensorSpec, ...]

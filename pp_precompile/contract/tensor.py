@@ -2,10 +2,12 @@
 
 import re
 from math import prod
+from typing import Annotated
 
 import msgspec
 
 from pp_precompile.contract.integers import Natural
+from pp_precompile.contract.limits import AtMostMeshDims, AtMostTensorDims, Name
 
 ITEM_BYTES = {
     "bool": 1,
@@ -26,6 +28,8 @@ ITEM_BYTES = {
 """Bytes of one element by dtype name (torch's names without ``torch.``)."""
 
 
+_Dims = Annotated[tuple[Natural, ...], AtMostTensorDims]
+
 _PLACEMENT = re.compile(
     r"replicate|shard\((\d{1,3})\)|partial\(\w+\)|strided_shard\((\d{1,3}), \d{1,9}\)"
 )
@@ -39,9 +43,9 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     shape. A strided shard is cut after the inner mesh dimensions have cut.
     """
 
-    mesh: tuple[str, ...]
-    placements: tuple[str, ...]
-    shape: tuple[Natural, ...]
+    mesh: Annotated[tuple[Name, ...], AtMostMeshDims]
+    placements: Annotated[tuple[Name, ...], AtMostMeshDims]
+    shape: _Dims
 
     def cuts(self) -> list[tuple[str, int]]:
         """Return, in the order in which they cut, mesh dimensions with the dimension they cut.
@@ -73,13 +77,13 @@ class TensorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     it, are written as 0.
     """
 
-    shape: tuple[Natural, ...]
-    stride: tuple[Natural, ...]
-    dtype: str
-    device: str
+    shape: _Dims
+    stride: _Dims
+    dtype: Name
+    device: Name
     requires_grad: bool = False
     layout: Layout | None = None
-    dynamic: tuple[Natural, ...] = ()
+    dynamic: _Dims = ()
 
     @property
     def nbytes(self) -> int:
@@ -95,5 +99,5 @@ class TensorSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class NamedTensor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A tensor with the name that it is bound by: an FQN, an argument's position or keyword."""
 
-    name: str
+    name: Name
     tensor: TensorSpec

@@ -1,6 +1,6 @@
 """All checks in one place: a build against itself, a host and its bytes, and against a job."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import networkx as nx
 
@@ -35,7 +35,7 @@ from pp_precompile.graph.order import check_schedule
 from pp_precompile.graph.parameters import check_modules, check_owners
 from pp_precompile.graph.request import Request
 from pp_precompile.graph.split import check_split, check_split_asked
-from pp_precompile.graph.timetable import timetable
+from pp_precompile.graph.timetable import one_of_each, timetable
 
 OF_MANIFEST = (
     check_placement,
@@ -55,6 +55,10 @@ OF_MANIFEST = (
     check_content,
 )
 """Checks of a manifest against itself, beside those of its schedule."""
+
+MAX_FINDINGS = 10_000
+"""Most errors, and most warnings, that are looked for in a build: one hostile text can be wrong in
+millions of ways."""
 
 OF_TIMETABLE = (
     check_known,
@@ -85,22 +89,45 @@ def check_build(
         ranks: read the blobs of the stages of these global ranks only. What stages and schedule
             say of each other is always checked as a whole: one stage that does not fit stops all.
     """
-    findings = list(check_form(manifest))
+    findings = list(limited(check_form(manifest)))
     if findings:
         # The other checks rely on indices and names that exist.
         return findings
+    found = _checked(manifest, host, read_blob, stages, ranks)
+    # Variants have much in common.
+    return list(dict.fromkeys(limited(found)))
+
+
+def limited(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield ``findings`` until there are too many errors; warnings beyond as many are left out."""
+    left: dict[str, int] = {"error": MAX_FINDINGS, "warning": MAX_FINDINGS}
+    for finding in findings:
+        if left[finding.severity]:
+            left[finding.severity] -= 1
+            yield finding
+        elif finding.severity == "error":
+            return
+
+
+def _checked(
+    manifest: Manifest,
+    host: Environment | None,
+    read_blob: ReadBlob | None,
+    stages: Collection[int] | None,
+    ranks: Collection[int] | None,
+) -> Iterator[Finding]:
     if host is not None:
-        findings += check_host(manifest, host)
-    findings += check_ranks(manifest, sorted(ranks or ()))
-    findings += _unknown_stages(manifest, stages or ())
-    for view in manifest.views():
+        yield from check_host(manifest, host)
+    yield from check_ranks(manifest, sorted(ranks or ()))
+    yield from _unknown_stages(manifest, stages or ())
+    views = manifest.views()
+    for view in views:
         for check in OF_MANIFEST:
-            findings += check(view)
-        findings += _schedule(view)
-        if read_blob is not None:
-            findings += check_blobs(view, read_blob, selected(view, stages, ranks))
-    # Variants have schedule and much else in common.
-    return list(dict.fromkeys(findings))
+            yield from check(view)
+    yield from _schedule(views)
+    if read_blob is not None:
+        for view in views:
+            yield from check_blobs(view, read_blob, selected(view, stages, ranks))
 
 
 def check_table(schedule: ScheduleTable) -> list[Finding]:
@@ -162,13 +189,18 @@ def _factors(manifest: Manifest, request: Request) -> Iterator[Finding]:
         )
 
 
-def _schedule(manifest: Manifest) -> Iterator[Finding]:
-    table = timetable(manifest.schedule)
+def _schedule(views: Sequence[Manifest]) -> Iterator[Finding]:
+    first, *others = views
+    table = timetable(first.schedule)
     for check in OF_TIMETABLE:
         yield from check(table)
-    graph = dependency_graph(manifest, table)
-    yield from check_programs(manifest, graph, table)
+    graph = dependency_graph(first, table)
+    yield from check_programs(first, graph, table)
     yield from check_acyclic(graph, table)
+    # One schedule runs them all; what may differ is which programs they have for it.
+    brief = timetable(one_of_each(first.schedule))
+    for view in others:
+        yield from check_programs(view, dependency_graph(view, brief), brief)
 
 
 def _unknown_stages(manifest: Manifest, stages: Collection[int]) -> Iterator[Finding]:

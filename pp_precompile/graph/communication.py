@@ -7,6 +7,7 @@ Between ranks, overlapped actions are one: torch sends what either computed afte
 neither before both have received what they need.
 """
 
+import itertools
 from collections.abc import Iterator
 
 from pp_precompile.contract.errors import Where
@@ -27,6 +28,7 @@ def transfers(timetable: Timetable) -> Iterator[Transfer]:
     these are the computations themselves; else the send and the receive. Between ranks, where two
     actions are overlapped, it is the last of them that others wait for, and the first that waits.
     """
+    microbatches = timetable.microbatches
     for before, after in timetable.neighbours():
         apart = timetable.owner[before] != timetable.owner[after]
         for sender, receiver, kind in ((before, after, "F"), (after, before, "B")):
@@ -34,7 +36,7 @@ def transfers(timetable: Timetable) -> Iterator[Transfer]:
                 first, second = [f"SEND_{kind}"], [f"RECV_{kind}"]
             else:
                 first = second = ["F"] if kind == "F" else ["B", "I"]
-            for microbatch in range(timetable.microbatches):
+            for microbatch in range(microbatches):
                 start = timetable.place(sender, *first, microbatch=microbatch)
                 end = timetable.place(receiver, *second, microbatch=microbatch)
                 if start is not None and end is not None:
@@ -51,14 +53,15 @@ def check_pairs(timetable: Timetable) -> Iterator[Finding]:
     """Yield PPC523 where written communication lacks one of its two sides, or has one too many."""
     if not timetable.written:
         return
-    faults = [
+    looked_at = range(timetable.microbatches)
+    faults = (
         finding
         for before, after in timetable.neighbours()
         for sender, receiver, kind in ((before, after, "F"), (after, before, "B"))
-        for microbatch in range(timetable.microbatches)
+        for microbatch in looked_at
         for finding in _pair(timetable, sender, receiver, kind, microbatch)
-    ]
-    yield from faults[:_MOST]
+    )
+    yield from itertools.islice(faults, _MOST)
     for (stage, kind, _), places in timetable.places.items():
         beyond = kind in ("SEND_F", "RECV_B") and stage == timetable.stages - 1
         before = kind in ("SEND_B", "RECV_F") and stage == 0

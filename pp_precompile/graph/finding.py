@@ -1,6 +1,7 @@
 """What a check reports: one thing that does not fit, with its place and what to do about it."""
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sized
 from typing import Literal
 
 import msgspec
@@ -10,6 +11,9 @@ from pp_precompile.contract.errors import CODES, PrecompileError, Where
 Severity = Literal["error", "warning"]
 
 NOWHERE = Where()
+
+MAX_TEXT = 4000
+"""Most characters of what was expected and of what was found; the rest is cut off."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,8 +32,15 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity = "error"
 
     def __post_init__(self) -> None:
-        """Refuse an unknown code with a ``KeyError``."""
+        """Refuse an unknown code with a ``KeyError``; cut texts that quote too much of a build.
+
+        A build can have a text of megabytes, and thousands of findings can be about it.
+        """
         CODES[self.code]
+        for name in ("expected", "found"):
+            text = getattr(self, name)
+            if len(text) > MAX_TEXT:
+                msgspec.structs.force_setattr(self, name, f"{text[:MAX_TEXT]}…")
 
     def __str__(self) -> str:
         """Return it as text, in the form of this package's errors."""
@@ -62,6 +73,6 @@ def errors(findings: Iterable[Finding]) -> list[Finding]:
 
 def listed(names: Iterable[object], *, most: int = 6) -> str:
     """Join names for a message: the first few, and how many more there are."""
-    items = [str(name) for name in names]
-    rest = f" and {len(items) - most} more" if len(items) > most else ""
-    return (", ".join(items[:most]) or "none") + rest
+    items = names if isinstance(names, Sized) else list(names)
+    shown = ", ".join(str(name) for name in itertools.islice(items, most)) or "none"
+    return shown + (f" and {len(items) - most} more" if len(items) > most else "")

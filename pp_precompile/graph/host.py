@@ -1,5 +1,6 @@
 """A build was made for one kind of host: compare it with this one, by name, in both directions."""
 
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -9,6 +10,8 @@ from pp_precompile.contract.errors import Where
 from pp_precompile.contract.key import differing
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.graph.finding import Finding, Severity, listed
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 _FEATURES = "environment.device.features"
 
@@ -79,4 +82,4 @@ def _is_older(host: str, built: str) -> bool:
 
 def _split(libc: str) -> tuple[str, tuple[int, ...]]:
     name, _, version = libc.partition("-")
-    return name, tuple(int(part) for part in version.split(".") if part.isdecimal())
+    return name, tuple(int(part) for part in version.split(".") if _NUMBER.fullmatch(part))

@@ -15,15 +15,16 @@ from pp_precompile.graph.finding import Finding
 
 def check_keywords(manifest: Manifest) -> Iterator[Finding]:
     """Yield PPC508 for each stage whose keyword inputs are not those of the first stage."""
-    first = manifest.stages[0]
+    first = _keywords(manifest.stages[0])
     for stage in manifest.stages[1:]:
-        if _keywords(stage) != _keywords(first):
+        found = _keywords(stage)
+        if found != first:
             yield Finding(
                 code="PPC508",
                 message=f"stage {stage.index} takes other keyword inputs than stage 0",
                 where=Where(stage=stage.index, field="keywords"),
-                expected=_keywords(first),
-                found=_keywords(stage),
+                expected=first,
+                found=found,
                 hint="build all stages with the inputs that training passes",
             )
 

@@ -1,6 +1,6 @@
 """Each parameter and buffer belongs to one stage, and to a module of that stage."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from pp_precompile.contract.errors import Where
 from pp_precompile.contract.manifest import Manifest
@@ -29,10 +29,11 @@ def check_modules(manifest: Manifest) -> Iterator[Finding]:
     """Yield PPC515 for each stage that has state outside its modules, or a module without any."""
     for stage in manifest.stages:
         modules = set(stage.modules)
+        lengths = {len(name) for name in modules}
         outside = [
             item.name
             for item in (*stage.parameters, *stage.buffers)
-            if modules.isdisjoint(_prefixes(item.name))
+            if not _is_inside(item.name, modules, lengths)
         ]
         if outside:
             yield Finding(
@@ -44,6 +45,6 @@ def check_modules(manifest: Manifest) -> Iterator[Finding]:
             )
 
 
-def _prefixes(name: str) -> list[str]:
-    parts = name.split(".")
-    return [".".join(parts[:count]) for count in range(1, len(parts))]
+def _is_inside(name: str, modules: Set[str], lengths: Set[int]) -> bool:
+    """Tell whether a module's name and a dot begin ``name``; no more is cut than can match."""
+    return any(name[n : n + 1] == "." and name[:n] in modules for n in lengths)

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
+
 from pp_precompile.contract.schedule import Action, ScheduleTable, parse_actions
 
 COMPUTE = ("F", "B", "I", "W")
@@ -54,11 +56,12 @@ class Timetable:
 
     @property
     def microbatches(self) -> int:
-        """How many microbatches are worth looking at: one beyond what any rank could do.
+        """How many microbatches are worth looking at: one beyond what all stages could do.
 
-        A manifest may claim any number; time must not grow with a claim.
+        A manifest may claim any number; time must not grow with a claim, but with the actions.
         """
-        return min(self.schedule.microbatches, max(map(len, self.ranks)) + 1)
+        actions = sum(map(len, self.ranks))
+        return min(self.schedule.microbatches, actions // max(1, self.stages) + 1)
 
     def place(self, stage: int, *kinds: str, microbatch: int | None) -> Place | None:
         """Return where the first of ``kinds`` that the schedule has for the microbatch stands."""
@@ -101,6 +104,23 @@ def timetable(schedule: ScheduleTable) -> Timetable:
         owner={s: rank for rank, held in enumerate(schedule.stages_of_rank) for s in held},
         written=_is_written(schedule, {kind for _, kind, _ in places}),
     )
+
+
+def one_of_each(schedule: ScheduleTable) -> ScheduleTable:
+    """Return ``schedule`` with the first action of each stage and kind, and no others.
+
+    Which programs a stage needs depends on no more than that.
+    """
+    seen: set[tuple[int, str]] = set()
+
+    def is_new(text: str) -> bool:
+        steps = {(action.stage, action.kind) for action in parse_actions(text)}
+        new = not steps <= seen
+        seen.update(steps)
+        return new
+
+    actions = tuple(tuple(filter(is_new, texts)) for texts in schedule.actions)
+    return msgspec.structs.replace(schedule, actions=actions)
 
 
 def _cells(texts: Sequence[str]) -> tuple[Cell, ...]:

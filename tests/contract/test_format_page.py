@@ -8,6 +8,7 @@ import pytest
 
 from pp_precompile.contract.encoding import MAX_BYTES
 from pp_precompile.contract.integers import Natural, Positive
+from pp_precompile.contract.limits import MAX_ACTIONS, MAX_NAME, MAX_STAGES, Name
 from pp_precompile.contract.manifest import FORMAT, MAX_MANIFEST_BYTES
 from pp_precompile.contract.program import MAX_ENTRY_BYTES, ROLES, BlobSize, Kind
 from pp_precompile.contract.schedule import Action, parse_actions
@@ -25,7 +26,7 @@ def word(kind: Any) -> str:
     """Write the type of a field as the page does."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return _constrained(kind, args[1])
+        return word(args[0]) if _most_items(kind) else _constrained(kind, args[1])
     if isinstance(kind, NewType):
         return word(kind.__supertype__)
     if kind == Kind:
@@ -41,7 +42,15 @@ def word(kind: Any) -> str:
     return str(WORDS.get(kind) or kind.__name__)
 
 
+def _most_items(kind: Any) -> int | None:
+    """The most items of an array or a map; None for a type without such a limit of its own."""
+    meta = get_args(kind)[1] if get_origin(kind) is Annotated else None
+    return None if meta is None or kind == Name else meta.max_length
+
+
 def _constrained(kind: Any, meta: msgspec.Meta) -> str:
+    if kind == Name:
+        return "name"
     if meta.pattern is not None:
         return "digest"
     [name] = [name for name, known in RANGES.items() if known == kind]
@@ -92,7 +101,21 @@ def test_the_ranges_and_kinds() -> None:
         meta = get_args(kind)[1]
         assert rows[name][1] == f"{meta.ge} to {meta.le}"
     assert quoted(rows["kind"][1]) == list(get_args(Kind))
-    assert set(rows) == {*WORDS.values(), *RANGES, "digest", "kind"} - {"nil"}
+    assert f"at most {MAX_NAME} characters" in rows["name"][1]
+    assert set(rows) == {*WORDS.values(), *RANGES, "name", "digest", "kind"} - {"nil"}
+
+
+def test_the_most_items() -> None:
+    on_page = table(PAGE, "array or map", "most items")
+    in_code = {
+        f"{cls.__name__}.{name}": most
+        for cls in structs()
+        for name, hint in get_type_hints(cls, include_extras=True).items()
+        if (most := _most_items(hint)) is not None
+    }
+    in_code["each array in ScheduleTable.stages_of_rank"] = MAX_STAGES
+    in_code["all arrays in ScheduleTable.actions together"] = MAX_ACTIONS
+    assert {name: int(cells[0]) for name, cells in on_page.items()} == in_code
 
 
 def test_the_dtypes() -> None:

@@ -112,6 +112,74 @@ FORM = {
         "regex",
     ),
     "negative size": (edited(lambda m: forward(m)["blob"].update(size=-1)), ">= 0"),
+    "size beyond all files": (
+        edited(lambda m: forward(m)["blob"].update(size=2**63)),
+        "<= 268435456",
+    ),
+    "huge map length": (pack(fields(factors=b"\xdf\xff\xff\xff\xff")), "truncated"),
+    "huge bytes length": (pack(fields(build_id=b"\xc6\xff\xff\xff\xff")), "truncated"),
+    "huge text length": (pack(fields(build_id=b"\xdb\xff\xff\xff\xff")), "truncated"),
+    "a surrogate": (pack(fields(build_id=b"\xa3\xed\xa0\x80")), "Invalid UTF-8"),
+    "an overlong character": (pack(fields(build_id=b"\xa2\xc0\x80")), "Invalid UTF-8"),
+    "an integer of 64 bits, short": (
+        pack(fields(format=b"\xcf" + FORMAT.to_bytes(8, "big"))),
+        "another way",
+    ),
+    "negative shape": (
+        edited(lambda m: m["stages"][0]["outputs"][0].update(shape=[-1, 8, 4])),
+        ">= 0",
+    ),
+    "negative stride": (
+        edited(lambda m: m["stages"][0]["outputs"][0].update(stride=[-(2**63), 8, 4])),
+        ">= 0",
+    ),
+    "no ranks along a dimension": (edited(lambda m: m["mesh"].update(sizes=[2, 0])), ">= 1"),
+    "more ranks than an integer": (
+        edited(lambda m: m["mesh"].update(sizes=[2, 2**63])),
+        "<= 9223372036854775807",
+    ),
+    "NUL in a name": (edited(lambda m: forward(m)["inputs"][0].update(name="a\0b")), "regex"),
+    "escape sequence in a name": (
+        edited(lambda m: m["stages"][0].update(modules=["\x1b[2Jlayers.0"])),
+        "regex",
+    ),
+    "C1 control character in a name": (
+        edited(lambda m: m["schedule"].update(name="GPipe\x9b")),
+        "regex",
+    ),
+    "long name": (
+        edited(lambda m: m["stages"][0]["parameters"][0].update(name="." * 1025)),
+        "length <= 1024",
+    ),
+    "many mesh dimensions": (
+        edited(lambda m: m["mesh"].update(dims=[f"d{i}" for i in range(17)], sizes=[1] * 17)),
+        "length <= 16",
+    ),
+    "many tensor dimensions": (
+        edited(lambda m: m["stages"][0]["outputs"][0].update(shape=[1] * 65, stride=[1] * 65)),
+        "length <= 64",
+    ),
+    "many stages": (edited(lambda m: m.update(stages=m["stages"][:1] * 4097)), "length <= 4096"),
+    "many pipeline ranks": (
+        edited(lambda m: m["schedule"].update(stages_of_rank=[[0]] * 4097)),
+        "length <= 4096",
+    ),
+    "many stages on a rank": (
+        edited(lambda m: m["schedule"].update(stages_of_rank=[list(range(4097)), [1]])),
+        "length <= 4096",
+    ),
+    "many variants": (
+        edited(lambda m: m.update(variants=[{"columns": [1], "stages": m["stages"]}] * 257)),
+        "length <= 256",
+    ),
+    "many factors": (
+        edited(lambda m: m.update(factors={f"f{i}": "" for i in range(2**16 + 1)})),
+        "length <= 65536",
+    ),
+    "many actions of a rank": (
+        edited(lambda m: m["schedule"].update(actions=[["0F0"] * (2**20 + 1), ["1F0"]])),
+        "length <= 1048576",
+    ),
     "huge size": (edited(lambda m: forward(m)["blob"].update(size=2**40)), "<= 268435456"),
     "no microbatch": (edited(lambda m: m["schedule"].update(microbatches=0)), ">= 1"),
     "unknown kind": (
@@ -152,6 +220,30 @@ REFERENCES = {
     ),
     "mesh sizes missing": (lambda m: m["mesh"].update(sizes=[2]), "2 dimensions and 1 sizes"),
     "dimension twice": (lambda m: m["mesh"].update(dims=["pp", "pp"]), "a dimension twice"),
+    "more ranks than can be counted": (
+        lambda m: m["mesh"].update(sizes=[2, 2**62]),
+        "the mesh has more than 9223372036854775807 ranks",
+    ),
+    "pipeline inside": (
+        lambda m: m["mesh"].update(dims=["dp", "pp"], sizes=[2, 2]),
+        "pp is not the outermost dimension of the mesh",
+    ),
+    "ranks of experts that do not divide": (
+        lambda m: m["mesh"].update(experts=3),
+        "3 ranks of ep do not divide those of dp_shard, cp, tp",
+    ),
+    "actions of all ranks": (
+        lambda m: m["schedule"].update(actions=[["0F0"] * 2**19, ["1F0"] * (2**19 + 1)]),
+        "a schedule of 1048577 actions, over 1048576",
+    ),
+    "action of a thousand digits": (
+        lambda m: m["schedule"]["actions"][0].__setitem__(0, "1" * 1000 + "F0"),
+        "is not an action",
+    ),
+    "tensor without end": (
+        lambda m: m["stages"][0]["outputs"][0].update(shape=[2**62, 2, 1], stride=[2, 1, 1]),
+        "stage 0, outputs, 0: more than 9223372036854775807 bytes",
+    ),
     "another number of ranks": (
         lambda m: m["mesh"].update(sizes=[3, 2]),
         "the schedule has 2 pipeline ranks, the mesh 3",

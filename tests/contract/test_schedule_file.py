@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pp_precompile.contract import schedule_file
 from pp_precompile.contract.digest import digest_bytes
 from pp_precompile.contract.errors import UsageError
 from pp_precompile.contract.schedule import parse_actions
@@ -112,6 +113,20 @@ def test_what_is_no_table_is_refused_with_its_place(name: str) -> None:
     assert error.message.endswith("is not a schedule")
     assert found in str(error.found)
     assert error.expected
+
+
+@pytest.mark.parametrize("cell", ["(" + " " * 100_000, "(0F0;" + " " * 100_000 + "0B0)"])
+def test_a_cell_of_spaces_is_refused_at_once(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dropping its padding would take minutes, and hours for a file of such cells."""
+
+    class Slow:
+        def sub(self, new: str, text: str) -> str:
+            assert len(text) < 1000
+            return text
+
+    monkeypatch.setattr(schedule_file, "_PADDING", Slow())
+    with pytest.raises(UsageError, match="is not an action"):
+        read(f"{cell}x\n".encode())
 
 
 def test_a_megabyte_of_nonsense_is_not_quoted_whole() -> None:
