@@ -80,13 +80,13 @@ def acquire(
             manifest, miss = _look_up(job, store, location, modules, agreement.rank)
         with sl.log_trace_span("precompile_wait"):
             requests = exchange(job, agreement, miss, writable=writable)
-        misses = {rank: r.miss for rank, r in enumerate(requests) if r.miss}
+        misses = any(request.miss for request in requests)
         if misses and policy == "strict":
-            raise refusal(job, misses, store)
+            raise refusal(job, requests, store)
         agreed = time.perf_counter()
         sink: StoreSink | MemorySink
         if misses:
-            explain(job, misses, store)
+            explain(job, requests, store)
             shared = store if all(request.writable for request in requests) else None
             sink = StoreSink(shared) if shared else MemorySink()
             with sl.log_trace_span("precompile_build"):
@@ -106,7 +106,7 @@ def acquire(
     return Acquired(
         stages=stages,
         manifest=manifest,
-        compiled=bool(misses),
+        compiled=misses,
         agree_seconds=agreed - start,
         build_seconds=built - agreed,
         load_seconds=time.perf_counter() - built,

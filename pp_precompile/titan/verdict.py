@@ -1,7 +1,7 @@
 """All ranks decide together, before anything loads, whether the stored build is used."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -10,7 +10,7 @@ from pp_precompile.contract.errors import AgreementError, MissingBuildError, Sto
 from pp_precompile.contract.key import differing
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.graph.nearest import nearest
-from pp_precompile.runtime.agreement import Agreement
+from pp_precompile.runtime.agreement import Agreement, ranks_on_hosts
 from pp_precompile.store.store import Store
 from pp_precompile.titan.job import Job
 
@@ -26,6 +26,7 @@ _SHOWN = 6
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one rank tells the others before anyone loads. ``miss`` is empty if the build fits."""
 
+    host: str
     build_id: str
     miss: str
     writable: bool
@@ -35,9 +36,9 @@ def exchange(job: Job, agreement: Agreement, miss: str, *, writable: bool) -> li
     """Exchange requests, by rank; all ranks must ask for the same build.
 
     Raises:
-        AgreementError: PPC403 naming the ranks and the factors that differ.
+        AgreementError: PPC403 naming the ranks, their hosts, and the factors that differ.
     """
-    mine = Request(build_id=job.build_id, miss=miss, writable=writable)
+    mine = Request(host=agreement.host, build_id=job.build_id, miss=miss, writable=writable)
     gathered = agreement.all_gather("request", encoding.encode(mine), timeout=EXCHANGE_SECONDS)
     requests = [encoding.decode(data, Request, what="a rank's request") for data in gathered]
     if len({request.build_id for request in requests}) > 1:
@@ -45,47 +46,64 @@ def exchange(job: Job, agreement: Agreement, miss: str, *, writable: bool) -> li
             "factors", encoding.encode(job.factors), timeout=EXCHANGE_SECONDS
         )
         raise _disagreement(
-            [encoding.decode(data, dict[str, str], what="a rank's factors") for data in factors]
+            [encoding.decode(data, dict[str, str], what="a rank's factors") for data in factors],
+            [request.host for request in requests],
         )
     return requests
 
 
-def _disagreement(factors: list[dict[str, str]]) -> AgreementError:
+def _disagreement(factors: list[dict[str, str]], hosts: Sequence[str]) -> AgreementError:
+    """Compare rank 0 with the first rank that differs; each side with all ranks that are alike."""
     other = next(rank for rank, theirs in enumerate(factors) if theirs != factors[0])
     differences = differing(factors[0], factors[other])
+    sides = [
+        ranks_on_hosts({r: hosts[r] for r, theirs in enumerate(factors) if theirs == factors[side]})
+        for side in (0, other)
+    ]
+    expected, found = (
+        "; ".join(f"{name} = {pair[side]}" for name, pair in differences.items()) for side in (0, 1)
+    )
     return AgreementError(
         "PPC403",
         f"ranks 0 and {other} are not the same job",
-        expected="; ".join(f"{name} = {ours}" for name, (ours, _) in differences.items()),
-        found="; ".join(f"{name} = {theirs}" for name, (_, theirs) in differences.items()),
+        expected=f"{expected} ({sides[0]})",
+        found=f"{found} ({sides[1]})",
         hint="start all ranks with the same arguments, software and kind of device",
     )
 
 
-def refusal(job: Job, misses: Mapping[int, str], store: Store | None) -> MissingBuildError:
-    """Return the error that stops every rank of a strict job; ``misses`` says why, by rank."""
-    rank, reason = next(iter(misses.items()))
+def refusal(job: Job, requests: Sequence[Request], store: Store | None) -> MissingBuildError:
+    """Return the error that stops every rank of a strict job; ``requests`` say why, by rank."""
+    have = {rank: r.host for rank, r in enumerate(requests) if not r.miss}
     return MissingBuildError(
         "PPC101",
-        f"the policy is strict and {len(misses)} rank(s) have no build that fits; rank {rank}: "
-        f"{reason}",
-        expected=f"build {job.build_id}",
-        found=_nearest(job, store),
-        hint="run 'pp-precompile build' with the same arguments, or use "
+        f"the policy is strict and {_misses(requests)}",
+        expected=f"build {job.build_id} on the host of every rank",
+        found=f"only {ranks_on_hosts(have)} can use it" if have else _nearest(job, store),
+        hint="give all hosts the same whole store: share its folder, or copy it"
+        if have
+        else "run 'pp-precompile build' with the same arguments, or use "
         "--compile.precompile_policy auto",
     )
 
 
-def explain(job: Job, misses: Mapping[int, str], store: Store | None) -> None:
+def explain(job: Job, requests: Sequence[Request], store: Store | None) -> None:
     """Log why this job compiles, and which stored build comes nearest."""
-    rank, reason = next(iter(misses.items()))
     logger.warning(
-        "no stored build fits, compiling: %d rank(s) miss build %s; rank %d: %s; %s",
-        len(misses),
+        "no stored build fits, compiling: %s (build %s); %s",
+        _misses(requests),
         job.build_id[:12],
-        rank,
-        reason,
         _nearest(job, store),
+    )
+
+
+def _misses(requests: Sequence[Request]) -> str:
+    """Say which ranks, on which hosts, have no build that fits, and why the first of them."""
+    without = {rank: r.host for rank, r in enumerate(requests) if r.miss}
+    first = min(without)
+    return (
+        f"{len(without)} of {len(requests)} rank(s) have no build that fits, "
+        f"{ranks_on_hosts(without)}; rank {first}: {requests[first].miss}"
     )
 
 
