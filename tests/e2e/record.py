@@ -43,7 +43,8 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
 sys.addaudithook(_audit)
 
 
-def _record_metrics() -> None:
+def record_metrics() -> None:
+    """Record every step's loss and gradient norm."""
     from torchtitan.components import metrics
 
     original = metrics.MetricsProcessor.log
@@ -82,7 +83,8 @@ def _record_gradients() -> None:
     Trainer.forward_backward_step = step
 
 
-def _write(code: int) -> None:
+def write(code: int | None) -> None:
+    """Write down what this rank did, with its exit code, None while there is none."""
     from torch._dynamo.utils import counters as torch_counters
 
     from pp_precompile.stage.counters import counters
@@ -93,7 +95,7 @@ def _write(code: int) -> None:
     (folder / f"rank_{os.environ['RANK']}.json").write_text(json.dumps(record))
 
 
-def _share_meshes() -> None:
+def share_meshes() -> None:
     """Give jobs of the same shape the same meshes, as if the process were new.
 
     DTensor remembers results by meshes that compare equal, so a second mesh would be taken for the
@@ -116,27 +118,34 @@ def _share_meshes() -> None:
     ParallelDims.build_mesh = build_mesh
 
 
-def _train_cases(cases: dict[str, list[str]]) -> int:
-    """Train several jobs in one process group, until one of them fails."""
-    import torch.distributed as dist
+def start_case(name: str) -> None:
+    """Forget what the job before did, as if the process were new, and record under ``name``."""
     from torch._dynamo.utils import counters as torch_counters
 
     from pp_precompile.stage.counters import Counters, counters
     from pp_precompile.stage.private_torch import forget_meshes
     from pp_precompile.titan.private_titan import forget_wrapped_classes
+
+    _reset(name)
+    torch_counters.clear()
+    vars(counters).update(vars(Counters()))
+    forget_wrapped_classes()
+    forget_meshes()
+
+
+def _train_cases(cases: dict[str, list[str]]) -> int:
+    """Train several jobs in one process group, until one of them fails."""
+    import torch.distributed as dist
+
     from pp_precompile.train import main as train
 
-    _share_meshes()
+    share_meshes()
     end, dist.destroy_process_group = dist.destroy_process_group, lambda *_: None
     code = 0
     for name, arguments in cases.items():
-        _reset(name)
-        torch_counters.clear()
-        vars(counters).update(vars(Counters()))
-        forget_wrapped_classes()
-        forget_meshes()
+        start_case(name)
         code = train(["--dump_folder", str(folder / "dump"), *arguments])
-        _write(code)
+        write(code)
         if code:
             break
     end()
@@ -148,7 +157,7 @@ def main() -> int:
     from pp_precompile.titan import cpu_platform
 
     cpu_platform.enable()
-    _record_metrics()
+    record_metrics()
     if os.environ.get("RECORD_GRADIENTS"):
         _record_gradients()
     if os.environ.get("FAULT"):
@@ -160,7 +169,7 @@ def main() -> int:
     from pp_precompile.train import main as train
 
     code = train()
-    _write(code)
+    write(code)
     return code
 
 
