@@ -14,9 +14,10 @@ from pp_precompile.contract.digest import digest_bytes
 from pp_precompile.contract.environment import Environment
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.program import ProgramBlob, ProgramEntry
+from pp_precompile.contract.signature import Signatures
 from tests.manifests import make_manifest
 
-ROOTS = (Manifest, ProgramEntry, ProgramBlob)
+ROOTS = (Manifest, ProgramEntry, ProgramBlob, Signatures)
 """What the store keeps; every other struct is part of one of these."""
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from pp_precompile.contract.errors import UsageError
+from pp_precompile.store.keys import read_public
 from pp_precompile.store.location import store_location
 from pp_precompile.store.store import Store, open_store
 
@@ -17,9 +18,28 @@ if TYPE_CHECKING:
 class Parser(argparse.ArgumentParser):
     """argparse with this package's errors: a usage fault is PPC001 and exit code 2."""
 
-    def __init__(self, command: str, description: str, *, job: bool = False) -> None:
-        """Start with ``STORE`` and ``--json``; ``job`` says that the command takes a job."""
-        epilog = "[-- TORCHTITAN ARGUMENTS]: compare with this job (imports torch)" if job else None
+    def __init__(
+        self,
+        command: str,
+        description: str,
+        *,
+        job: bool = False,
+        epilog: str | None = None,
+        operand: str = "STORE",
+        about: str = "the store's folder or URL",
+    ) -> None:
+        """Start with what the command is about and ``--json``.
+
+        Args:
+            command: its name.
+            description: what it does.
+            job: whether it takes a job's arguments after ``--``.
+            epilog: what else its help says.
+            operand: how its first argument is called.
+            about: what its first argument is.
+        """
+        if job:
+            epilog = "[-- TORCHTITAN ARGUMENTS]: compare with this job (imports torch)"
         super().__init__(
             prog=f"pp-precompile {command}",
             description=description,
@@ -28,9 +48,20 @@ class Parser(argparse.ArgumentParser):
             add_help=False,
         )
         self.takes_job = job
-        self.add_argument("store", metavar="STORE", help="the store's folder")
+        name = "store" if operand == "STORE" else "operand"
+        self.add_argument(name, metavar=operand, help=about)
         self.add_argument("--json", action="store_true", help="one JSON document on stdout")
         self.add_argument("-h", "--help", action="store_true", help="show this help")
+
+    def takes_trusted_keys(self, *, required: bool = False) -> None:
+        """Add ``--trusted-keys``, which :meth:`Parsed.store` obeys."""
+        self.add_argument(
+            "--trusted-keys",
+            metavar="FILE",
+            nargs="+",
+            required=required,
+            help="public keys: refuse builds that none of them signed",
+        )
 
     def error(self, message: str) -> NoReturn:
         """Raise the fault as a :class:`UsageError`."""
@@ -54,9 +85,11 @@ class Parsed:
         """Open the store that was named.
 
         Raises:
-            PrecompileError: PPC001, PPC201 or PPC208.
+            PrecompileError: PPC001, PPC201, PPC208 or PPC212.
         """
-        return open_store(store_location(self.options.store), create=False)
+        paths = getattr(self.options, "trusted_keys", None)
+        keys = read_public(paths) if paths else None
+        return open_store(store_location(self.options.store), create=False, trusted=keys)
 
     def request(self) -> "Request | None":
         """Return what the job asks for; None if no job was given. Says that it imports torch.

@@ -22,7 +22,7 @@ def all_or_one(store: Store, prefix: str | None) -> list[Digest]:
             "PPC207",
             "the store holds no build",
             expected="a build",
-            found=f"none in {store.root}",
+            found=f"none in {store.place}",
             hint="build into it with 'pp-precompile build'",
             exit_code=2,
         )

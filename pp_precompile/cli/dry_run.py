@@ -4,7 +4,6 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
 from pp_precompile.cli.output import SHORT, print_json, print_table, size, table
 from pp_precompile.graph.plan import BuildPlan, PlannedProgram, PlannedStage
@@ -41,7 +40,7 @@ def dry_run(argv: Sequence[str], *, as_json: bool) -> int:
     return 0
 
 
-def document(plan: BuildPlan, store: Path | None, published: bool) -> dict[str, object]:
+def document(plan: BuildPlan, store: str | None, published: bool) -> dict[str, object]:
     """Return the JSON document; docs/dry-run.md describes it."""
     return {
         "schema": "pp_precompile.plan/1",
@@ -123,7 +122,7 @@ def _cells(program: PlannedProgram) -> tuple[str, str, str, str, str]:
     return program.role, program.key[:SHORT], *counts, origin
 
 
-def _print_store(location: Path, exists: bool, published: bool) -> None:
+def _print_store(location: str, exists: bool, published: bool) -> None:
     if published:
         text = "holds this build"
     elif exists:

@@ -14,6 +14,17 @@ COMMANDS: dict[str, str] = {
     "show": "show a build, or one stage with the calling conventions of its programs",
     "diff": "compare two builds: key factors and programs",
     "explain": "list the key factors of a build, or what differs between it and a job",
+    "fsck": "check every digest and every reference of a store",
+    "gc": "delete builds that are not wanted, and what nothing needs",
+    "du": "count the bytes of a store, by build",
+    "pin": "keep builds whatever gc is told",
+    "push": "copy builds to a remote store or another folder",
+    "pull": "copy builds from a remote store or another folder",
+    "pack": "write one build to one file",
+    "unpack": "put a packed build into a store",
+    "keygen": "make a key to sign builds with",
+    "sign": "sign builds",
+    "verify": "check that builds are signed by a trusted key",
 }
 """Commands with what they do. Each is a module of this package with a function ``run``."""
 

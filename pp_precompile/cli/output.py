@@ -1,12 +1,14 @@
 """How commands print: tables for people, one JSON document for programs, findings on stderr."""
 
+import contextlib
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 
 from pp_precompile.graph.finding import Finding
@@ -35,6 +37,15 @@ def print_findings(findings: Iterable[Finding], title: str) -> None:
     for finding in findings:
         mark = "warning " if finding.severity == "warning" else ""
         print(f"{title}: {mark}{finding}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Show how far a command is, on stderr and only on a terminal; yields what moves it."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, of: progress.update(task, completed=done, total=of)
 
 
 def size(count: int) -> str:

@@ -124,7 +124,7 @@ def _document(
     job: JobReport | None = None,
 ) -> Document:
     return Document(
-        store=str(store.root),
+        store=store.place,
         fits=not errors(findings) and all(build.fits for build in builds),
         job=job,
         findings=list(findings),

@@ -31,6 +31,11 @@ CODES: dict[str, str] = {
     "PPC206": "a manifest has a format that this version does not read",
     "PPC207": "no such build, or more than one with this prefix",
     "PPC208": "the store is not safe to load code from",
+    "PPC209": "a build is not signed by a trusted key",
+    "PPC210": "the store is in use",
+    "PPC211": "a remote store did not answer",
+    "PPC212": "a key or signature cannot be read",
+    "PPC213": "a packed build is damaged",
     # 3xx: compiling and loading programs
     "PPC301": "a stage could not be traced",
     "PPC302": "a stage program could not be compiled",
@@ -174,6 +179,10 @@ class StaleBuildError(PrecompileError):
 
 class StoreError(PrecompileError):
     """The store itself cannot be read or written."""
+
+
+class UntrustedError(PrecompileError):
+    """A build is not signed by a trusted key. No store error: compiling would not cure it."""
 
 
 class CorruptError(StoreError):

@@ -16,14 +16,20 @@ from pp_precompile.store.failures import unwritable
 # Never writable for others, whatever the umask: such a store would be refused at loading.
 _FILE_MODE = 0o664
 _FOLDER_MODE = 0o775
+_PRIVATE_MODE = 0o600
 
 # Readable for the group, whatever the umask: teams share stores.
 _FILE_GROUP = stat.S_IRGRP
 _FOLDER_GROUP = stat.S_IRGRP | stat.S_IXGRP
 
 
-def write(path: Path, data: bytes) -> None:
+def write(path: Path, data: bytes, *, private: bool = False) -> None:
     """Put ``data`` at ``path``, replacing what is there, and wait until it is on the disk.
+
+    Args:
+        path: where it goes; missing folders are made.
+        data: the whole content.
+        private: whether only the owner may read it, whatever the umask.
 
     Raises:
         StoreError: PPC202 if any step fails; then ``path`` holds what it held before, or (if only
@@ -32,7 +38,7 @@ def write(path: Path, data: bytes) -> None:
     temporary = _temporary(path)
     try:
         make_folder(path.parent)
-        _write_temporary(temporary, data)
+        _write_temporary(temporary, data, private=private)
         os.replace(temporary, path)
         sync_folder(path.parent)
     except BaseException as error:
@@ -116,11 +122,12 @@ def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(8)}.tmp")
 
 
-def _write_temporary(path: Path, data: bytes) -> None:
+def _write_temporary(path: Path, data: bytes, *, private: bool = False) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    file = os.open(path, flags, _FILE_MODE)
+    file = os.open(path, flags, _PRIVATE_MODE if private else _FILE_MODE)
     try:
-        _open_to_group(file, os.fstat(file), _FILE_GROUP)
+        if not private:
+            _open_to_group(file, os.fstat(file), _FILE_GROUP)
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(file, rest) :]

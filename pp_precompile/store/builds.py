@@ -9,21 +9,27 @@ from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.errors import CorruptError, MissingBuildError, StoreError
 from pp_precompile.contract.manifest import MAX_MANIFEST_BYTES, Manifest
 from pp_precompile.store.blobs import Blobs, missing_blob
-from pp_precompile.store.shelf import BUILDS, Shelf
+from pp_precompile.store.remote import Remote
+from pp_precompile.store.shelf import BUILDS, Check, Item, Shelf
+from pp_precompile.store.signatures import SignatureShelf, Trust
 
 _LISTED = 10
 """Most builds that an error lists."""
 
 
 class Builds:
-    """The builds of one store."""
+    """The builds of one store; with ``trust``, only those that a trusted key signed are read."""
 
-    def __init__(self, root: Path, blobs: Blobs) -> None:
-        self._shelf = Shelf(root, BUILDS)
+    def __init__(
+        self, root: Path, blobs: Blobs, remote: Remote | None = None, trust: Trust | None = None
+    ) -> None:
+        self._shelf = Shelf(root, BUILDS, remote)
         self._blobs = blobs
+        self._trust = trust
+        self.signatures = SignatureShelf(root, remote)
 
     def publish(self, manifest: Manifest) -> None:
-        """Make a build visible, replacing one for the same job.
+        """Make a build visible, replacing one for the same job; a signature of that one goes.
 
         Raises:
             StoreError: PPC203 if a blob of the build is not there, PPC202 if it cannot be written.
@@ -33,7 +39,9 @@ class Builds:
         Manifest.from_bytes(data, what=f"the manifest to publish, {manifest.build_id},")
         for ref in manifest.blobs().values():
             if not self._blobs.has(ref):
-                raise missing_blob(ref, self._blobs.path(ref.digest))
+                raise missing_blob(ref, self._blobs.place(ref.digest))
+        if manifest.build_id in self.signatures and self._other(manifest.build_id, data):
+            self.signatures.remove(manifest.build_id)
         self._shelf.write(manifest.build_id, data)
 
     def read(self, build_id: Digest) -> Manifest:
@@ -41,13 +49,28 @@ class Builds:
 
         Raises:
             MissingBuildError: PPC101 if there is no such build.
+            UntrustedError: PPC209 if no trusted key signed it; nothing of it is decoded then.
             CorruptError: PPC205 or PPC206 if it is damaged, of another format, or not the build
                 that its file name says.
             StoreError: PPC201 or PPC208 if it must not be read.
         """
-        data = self._shelf.read(build_id, limit=MAX_MANIFEST_BYTES)
+        read: list[Manifest] = []
+        self._read(build_id, lambda data: read.append(self._decode(build_id, data)))
+        return read[-1]
+
+    def raw(self, build_id: Digest) -> bytes:
+        """Return the bytes of a build's manifest, checked as :meth:`read` does."""
+        return self._read(build_id, lambda data: self._decode(build_id, data))
+
+    def _read(self, build_id: Digest, check: Check) -> bytes:
+        data = self._shelf.read(build_id, limit=MAX_MANIFEST_BYTES, check=check)
         if data is None:
             raise self._missing(build_id)
+        return data
+
+    def _decode(self, build_id: Digest, data: bytes) -> Manifest:
+        if self._trust is not None:
+            self._trust.check(build_id, data, self.signatures.of(build_id))
         what = f"manifest {build_id}"
         manifest = Manifest.from_bytes(data, what=what)
         if manifest.build_id != build_id:
@@ -55,10 +78,16 @@ class Builds:
                 "PPC205",
                 f"{what} is not what its file name says",
                 expected=f"build {build_id}",
-                found=f"build {manifest.build_id} in {self.path(build_id)}",
+                found=f"build {manifest.build_id} in {self.place(build_id)}",
                 hint="it was renamed or swapped: delete that file and build again",
             )
         return manifest
+
+    def _other(self, build_id: Digest, data: bytes) -> bool:
+        """Tell whether the manifest that is there has other bytes, whatever they are."""
+        read: list[bytes] = []
+        self._shelf.read(build_id, limit=MAX_MANIFEST_BYTES, check=read.append)
+        return read[-1:] != [data]
 
     def ids(self) -> list[Digest]:
         """Return the id of every build, in order of the digits.
@@ -93,16 +122,33 @@ class Builds:
         )
 
     def path(self, build_id: Digest) -> Path:
-        """Return where a build's manifest lies, for messages and tools."""
+        """Return where a build's manifest lies on this host, for tools."""
         return self._shelf.path(build_id)
 
+    def place(self, build_id: Digest) -> str:
+        """Return where a build's manifest lies, for messages: a path or a URL."""
+        return self._shelf.place(build_id)
+
+    def items(self) -> dict[Digest, Item]:
+        """Return every build's id with its manifest's size and last use.
+
+        Raises:
+            StoreError: PPC201 if the folder cannot be listed.
+        """
+        return self._shelf.items()
+
+    def use(self, build_id: Digest) -> None:
+        """Note that a job loads the build, where this user may; see :meth:`Shelf.use`."""
+        self._shelf.use(build_id)
+
     def remove(self, build_id: Digest) -> None:
-        """Delete a build's manifest, not its blobs; it is no error if there is none.
+        """Delete a build's manifest and signatures, not its blobs; no error if there is none.
 
         Raises:
             StoreError: PPC202.
         """
         self._shelf.remove(build_id)
+        self.signatures.remove(build_id)
 
     def _missing(self, build_id: Digest) -> MissingBuildError:
         return MissingBuildError(

@@ -13,7 +13,8 @@ from pp_precompile.contract.encoding import decode, encode
 from pp_precompile.contract.errors import CorruptError, StoreError
 from pp_precompile.contract.program import MAX_ENTRY_BYTES, ProgramEntry
 from pp_precompile.store.blobs import Blobs
-from pp_precompile.store.shelf import PROGRAMS, Shelf
+from pp_precompile.store.remote import Remote
+from pp_precompile.store.shelf import PROGRAMS, Item, Shelf
 
 _log = logging.getLogger(__name__)
 
@@ -21,8 +22,8 @@ _log = logging.getLogger(__name__)
 class Programs:
     """The program entries of one store."""
 
-    def __init__(self, root: Path, blobs: Blobs) -> None:
-        self._shelf = Shelf(root, PROGRAMS)
+    def __init__(self, root: Path, blobs: Blobs, remote: Remote | None = None) -> None:
+        self._shelf = Shelf(root, PROGRAMS, remote)
         self._blobs = blobs
 
     def find(self, key: Digest) -> ProgramEntry | None:
@@ -35,9 +36,10 @@ class Programs:
             StoreError: PPC201 or PPC208 if the store must not be read.
         """
         try:
-            entry = self._read(key)
+            entry = self.read(key)
             if entry is not None:
                 self._blobs.get(entry.blob)
+                self._blobs.use(entry.blob.digest)
         except CorruptError as error:
             _log.warning("program %s will be compiled again: %s", key, error)
             return None
@@ -64,6 +66,14 @@ class Programs:
         """
         self._shelf.remove(key)
 
+    def items(self) -> dict[Digest, Item]:
+        """Return every entry's key with the file's size and last use.
+
+        Raises:
+            StoreError: PPC201 if a folder cannot be listed.
+        """
+        return self._shelf.items()
+
     def __iter__(self) -> Iterator[Digest]:
         """Yield the key of every entry, in order.
 
@@ -72,10 +82,20 @@ class Programs:
         """
         return iter(self._shelf)
 
-    def _read(self, key: Digest) -> ProgramEntry | None:
-        data = self._shelf.read(key, limit=MAX_ENTRY_BYTES)
-        if data is None:
-            return None
+    def read(self, key: Digest) -> ProgramEntry | None:
+        """Return the entry of ``key``, None if there is none; its blob is not looked at.
+
+        Raises:
+            CorruptError: PPC205 if it is damaged, or not the one that its file name says.
+            StoreError: PPC201 or PPC208 if the store must not be read.
+        """
+        read: list[ProgramEntry] = []
+        self._shelf.read(
+            key, limit=MAX_ENTRY_BYTES, check=lambda data: read.append(self._decode(key, data))
+        )
+        return read[-1] if read else None
+
+    def _decode(self, key: Digest, data: bytes) -> ProgramEntry:
         what = f"program entry {key}"
         entry = decode(data, ProgramEntry, what=what, limit=MAX_ENTRY_BYTES)
         if entry.key != key:
@@ -83,7 +103,7 @@ class Programs:
                 "PPC205",
                 f"{what} is not what its file name says",
                 expected=f"key {key}",
-                found=f"key {entry.key} in {self._shelf.path(key)}",
+                found=f"key {entry.key} in {self._shelf.place(key)}",
                 hint="delete that file: it was renamed or swapped",
             )
         return entry

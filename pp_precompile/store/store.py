@@ -1,5 +1,6 @@
-"""A store: one folder with blobs, program entries and builds."""
+"""A store: blobs, program entries and builds, in one folder or behind one URL."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pp_precompile.contract.errors import StoreError
@@ -7,19 +8,32 @@ from pp_precompile.store import atomic
 from pp_precompile.store.blobs import Blobs
 from pp_precompile.store.builds import Builds
 from pp_precompile.store.failures import unreadable, unwritable
+from pp_precompile.store.keys import PublicKey
+from pp_precompile.store.location import cache_folder, is_url
 from pp_precompile.store.programs import Programs
 from pp_precompile.store.reading import check_folders
+from pp_precompile.store.remote import Remote
 from pp_precompile.store.shelf import BUILDS, KINDS
+from pp_precompile.store.signatures import Trust
 
 
 class Store:
     """The three shelves of one store; use :func:`open_store`, which checks the folder first."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(
+        self, root: Path, remote: Remote | None = None, trust: Trust | None = None
+    ) -> None:
         self.root = root
-        self.blobs = Blobs(root)
-        self.programs = Programs(root, self.blobs)
-        self.builds = Builds(root, self.blobs)
+        self.remote = remote
+        self.trust = trust
+        self.blobs = Blobs(root, remote)
+        self.programs = Programs(root, self.blobs, remote)
+        self.builds = Builds(root, self.blobs, remote, trust)
+
+    @property
+    def place(self) -> str:
+        """Where the store is, for messages: a folder or a URL."""
+        return self.remote.url if self.remote else str(self.root)
 
     def check_writable(self) -> None:
         """Fail now rather than after minutes of compiling, if nothing can be written.
@@ -29,40 +43,50 @@ class Store:
         """
         for kind in KINDS:
             atomic.check_writable(self.root / kind.folder)
+        if self.remote:
+            self.remote.check_writable()
 
 
-def open_store(path: str | Path, *, create: bool) -> Store:
-    """Return the store at ``path`` after checking that it is safe to load code from.
+def open_store(
+    location: str | Path, *, create: bool, trusted: Sequence[PublicKey] | None = None
+) -> Store:
+    """Return the store at ``location`` after checking that it is safe to load code from.
 
     Args:
-        path: the store's folder, which may be a link to it.
+        location: the store's folder, which may be a link to it, or an fsspec URL; what is read
+            from a URL is kept in this host's cache, whose folder is checked in the same way.
         create: whether to make the folders that are missing.
+        trusted: if not None, builds that none of these keys signed are refused.
 
     Raises:
         StoreError: PPC201 if it is not a store or cannot be read, PPC202 if it cannot be made,
             PPC208 if it is not safe (see ``safety``).
+        UsageError: PPC001 for a URL that cannot be used.
     """
-    root = Path(path)
-    if create:
+    trust = None if trusted is None else Trust(tuple(trusted))
+    remote = Remote(str(location)) if is_url(location) else None
+    root = cache_folder(str(location)) if remote else Path(location)
+    if create or remote:
         _make_folders(root)
     for kind in KINDS:
         _check(root, kind.folder, required=kind is BUILDS)
-    return Store(root)
+    return Store(root, remote, trust)
 
 
-def existing_store(path: str | Path) -> Store | None:
-    """Return the store at ``path``, or None if :func:`open_store` would have to create it.
+def existing_store(location: str | Path) -> Store | None:
+    """Return the store at ``location``, or None if :func:`open_store` would have to create it.
 
     Raises:
         StoreError: PPC201 or PPC208 if it is there, but must not be used.
     """
-    try:
-        (Path(path) / BUILDS.folder).lstat()
-    except FileNotFoundError:
-        return None
-    except OSError:
-        pass  # opening it says what is wrong
-    return open_store(path, create=False)
+    if not is_url(location):
+        try:
+            (Path(location) / BUILDS.folder).lstat()
+        except FileNotFoundError:
+            return None
+        except OSError:
+            pass  # opening it says what is wrong
+    return open_store(location, create=False)
 
 
 def _make_folders(root: Path) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,8 @@ from pp_precompile.runtime.loader import LoadedStage, load_stage
 from pp_precompile.runtime.sinks import MemorySink, StoreSink
 from pp_precompile.stage.portable import register_logical_groups
 from pp_precompile.stage.programs import Progress, TracedStage, compile_stages
+from pp_precompile.store.keys import PublicKey, read_public
+from pp_precompile.store.location import is_url
 from pp_precompile.store.store import Store, open_store
 from pp_precompile.titan.config import Policy
 from pp_precompile.titan.job import Job
@@ -56,18 +58,20 @@ def acquire(
     job: Job,
     modules: Mapping[int, nn.Module],
     *,
-    location: Path,
+    location: str,
     policy: Policy,
     agreement: Agreement,
+    trusted: Sequence[str] = (),
 ) -> Acquired:
     """Return the loaded programs of this rank's stages.
 
     Args:
         job: the job, the same on every rank.
         modules: this rank's parallelized stage modules by stage index.
-        location: the store's folder.
+        location: the store's folder or URL.
         policy: what to do if no build fits.
         agreement: how ranks agree.
+        trusted: files of public keys, of which one must have signed a build; none asks for none.
 
     Raises:
         PrecompileError: on every rank, if any rank cannot go on.
@@ -75,7 +79,8 @@ def acquire(
     start = time.perf_counter()
     with agreement.guard(), sl.log_trace_span("precompile_acquire"):
         register_logical_groups(job.meshes())
-        store, writable = _open(location, policy)
+        keys = read_public(trusted) if trusted else None
+        store, writable = _open(location, policy, keys)
         with sl.log_trace_span("precompile_validate"):
             manifest, miss = _look_up(job, store, location, modules, agreement.rank)
         with sl.log_trace_span("precompile_wait"):
@@ -83,12 +88,14 @@ def acquire(
         misses = any(request.miss for request in requests)
         if misses and policy == "strict":
             raise refusal(job, requests, store)
+        if store is not None and not misses:
+            _note_use(store, job.build_id, agreement.rank)
         agreed = time.perf_counter()
         sink: StoreSink | MemorySink
         if misses:
             explain(job, requests, store)
             shared = store if all(request.writable for request in requests) else None
-            sink = StoreSink(shared) if shared else MemorySink()
+            sink = StoreSink(shared, patient=True) if shared else MemorySink()
             with sl.log_trace_span("precompile_build"):
                 manifest = _build(job, modules, sink, agreement, shared=shared is not None)
             if shared:
@@ -113,13 +120,19 @@ def acquire(
     )
 
 
-def _open(location: Path, policy: Policy) -> tuple[Store | None, bool]:
+def _open(
+    location: str, policy: Policy, keys: Sequence[PublicKey] | None
+) -> tuple[Store | None, bool]:
     """Return the store, if there is one, and whether a build could be saved in it.
 
-    A strict job saves nothing, so for it a store that cannot be written is as good as any.
+    A strict job saves nothing, so for it a store that cannot be written is as good as any. A job
+    that trusts certain keys saves nothing either: it has none to sign with.
     """
     if policy == "strict":
-        return (open_store(location, create=False) if location.exists() else None), True
+        there = is_url(location) or Path(location).exists()
+        return (open_store(location, create=False, trusted=keys) if there else None), True
+    if keys is not None:
+        return _read_only(location, keys), False
     try:
         store = open_store(location, create=True)
         store.check_writable()
@@ -127,22 +140,28 @@ def _open(location: Path, policy: Policy) -> tuple[Store | None, bool]:
         if error.code != "PPC202":
             raise
         logger.warning("what is compiled will not be saved: %s", error)
-        return _read_only(location), False
+        return _read_only(location, keys), False
     return store, True
 
 
-def _read_only(location: Path) -> Store | None:
+def _read_only(location: str, keys: Sequence[PublicKey] | None) -> Store | None:
     """Return the store for reading, None if the folder is not a store (yet)."""
     try:
-        return open_store(location, create=False)
+        return open_store(location, create=False, trusted=keys)
     except StoreError as error:
         if error.code != "PPC201":
             raise
         return None
 
 
+def _note_use(store: Store, build_id: Digest, rank: int) -> None:
+    """Keep a collector from taking the build for one that nobody uses; one rank is enough."""
+    if rank == 0:
+        store.builds.use(build_id)
+
+
 def _look_up(
-    job: Job, store: Store | None, location: Path, modules: Mapping[int, nn.Module], rank: int
+    job: Job, store: Store | None, location: str, modules: Mapping[int, nn.Module], rank: int
 ) -> tuple[Manifest | None, str]:
     """Return the fitting build and an empty text, or None and why there is none.
 

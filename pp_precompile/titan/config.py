@@ -1,6 +1,6 @@
 """The flags that turn precompiled stages on, as additions to torchtitan's own configuration."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from torchtitan.experiments.graph_trainer.configs import GraphTrainerCompileConfig
@@ -24,6 +24,12 @@ class PrecompileCompileConfig(GraphTrainerCompileConfig):
     What to do if no stored build fits this job:
         auto: compile what is missing, store it, and train.
         strict: stop all ranks before anything is compiled.
+    """
+
+    precompile_trusted_keys: list[str] = field(default_factory=list)
+    """
+    Files of public keys (``pp-precompile keygen`` makes them). If there are any, a build that none
+    of them signed stops all ranks, and what a job compiles itself is neither stored nor reused.
     """
 
 

@@ -28,6 +28,7 @@ EXCLUDED: dict[str, str] = {
     "compile.precompile": "chooses stage programs, does not change them",
     "compile.precompile_artifact_dir": "where programs are stored",
     "compile.precompile_policy": "what to do on a miss",
+    "compile.precompile_trusted_keys": "who may have made a build; checked over its bytes",
     "compile.debug_graph_passes": "logs torchtitan's own graph passes",
     "debug.seed": "weights and data are made at run time",
     "debug.print_config": "prints",

@@ -201,6 +201,7 @@ class PrecompiledStages:
                 compile_config.precompile_artifact_dir, dump_folder=self._config.dump_folder
             ),
             policy=compile_config.precompile_policy,
+            trusted=compile_config.precompile_trusted_keys,
             agreement=Agreement(
                 private_torch.default_store(),
                 world.get_rank(),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from pp_precompile.contract import encoding
-from pp_precompile.contract.errors import AgreementError, MissingBuildError, StoreError
+from pp_precompile.contract.errors import AgreementError, MissingBuildError, PrecompileError
 from pp_precompile.contract.key import differing
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.graph.nearest import nearest
@@ -123,5 +123,5 @@ def _readable(store: Store) -> Iterator[Manifest]:
     for build in store.builds.ids():
         try:
             yield store.builds.read(build)
-        except StoreError as error:
+        except PrecompileError as error:
             logger.warning("passing over a build: %s", error)

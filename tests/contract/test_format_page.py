@@ -12,6 +12,7 @@ from pp_precompile.contract.limits import MAX_ACTIONS, MAX_NAME, MAX_STAGES, Nam
 from pp_precompile.contract.manifest import FORMAT, MAX_MANIFEST_BYTES
 from pp_precompile.contract.program import MAX_ENTRY_BYTES, ROLES, BlobSize, Kind
 from pp_precompile.contract.schedule import Action, parse_actions
+from pp_precompile.contract.signature import MAX_SIGNATURES_BYTES
 from pp_precompile.contract.tensor import ITEM_BYTES
 from tests.pages import DOCS, quoted, table, tables
 from tests.strategies import structs
@@ -92,6 +93,7 @@ def test_the_caps() -> None:
         "anything, so also a blob": MAX_BYTES,
         "manifest": MAX_MANIFEST_BYTES,
         "program entry": MAX_ENTRY_BYTES,
+        "signatures": MAX_SIGNATURES_BYTES,
     }
 
 

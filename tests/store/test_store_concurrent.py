@@ -12,7 +12,7 @@ from pp_precompile.store.store import open_store
 
 ROOT = Path(__file__).parent.parent.parent
 
-PROCESSES, ROUNDS = 4, 800
+PROCESSES, ROUNDS = 8, 500
 
 
 def start(store: Path, seed: int) -> subprocess.Popen[str]:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pp_precompile.contract.errors import StoreError
-from pp_precompile.store import atomic, shelf
-from pp_precompile.store.shelf import KINDS
+from pp_precompile.store import atomic, lock, pins, shelf
+from pp_precompile.store.shelf import KINDS, SIGNATURES
 from pp_precompile.store.store import Store, open_store
 from tests.manifests import make_manifest, some_digest
 from tests.pages import quoted, table
@@ -35,7 +35,12 @@ def test_creating_twice_keeps_what_is_there(store: Store) -> None:
 def test_files_lie_where_the_page_says() -> None:
     rows = table("format.md", "object", "path below the store's folder", "bytes")
     digest = some_digest("x")
-    for kind, (path, _) in zip(KINDS, rows.values(), strict=True):
+    *objects, (pin_path, _), (lock_path, _) = rows.values()
+    assert [quoted(path) for path in (pin_path, lock_path)] == [
+        [f"{pins.FOLDER}/abcdef…"],
+        [lock.FILE],
+    ]
+    for kind, (path, _) in zip((*KINDS, SIGNATURES), objects, strict=True):
         [template] = quoted(path)
         wanted = template.replace("abcdef…", digest).replace("/ab/", f"/{digest[:2]}/")
         assert "/".join(kind.parts(digest)) == wanted

@@ -1,0 +1,123 @@
+"""Who signed a build: signatures are kept beside the manifest and checked before it is read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pp_precompile.contract.digest import Digest, digest_bytes
+from pp_precompile.contract.encoding import decode, encode
+from pp_precompile.contract.errors import CorruptError, UntrustedError
+from pp_precompile.contract.signature import MAX_SIGNATURES_BYTES, Signature, Signatures
+from pp_precompile.store.keys import PrivateKey, PublicKey
+from pp_precompile.store.remote import Remote
+from pp_precompile.store.shelf import SIGNATURES, Shelf
+
+
+class SignatureShelf:
+    """The signatures of one store's builds."""
+
+    def __init__(self, root: Path, remote: Remote | None = None) -> None:
+        self._shelf = Shelf(root, SIGNATURES, remote)
+
+    def of(self, build_id: Digest) -> tuple[Signature, ...]:
+        """Return a build's signatures, unchecked; none if there is no file of them.
+
+        Raises:
+            CorruptError: PPC205 if the file is not in the stored format.
+            StoreError: PPC201 or PPC208 if it must not be read.
+        """
+        read: list[Signatures] = []
+        self._shelf.read(
+            build_id,
+            limit=MAX_SIGNATURES_BYTES,
+            check=lambda data: read.append(_decode(data, build_id)),
+        )
+        return read[-1].signatures if read else ()
+
+    def add(self, build_id: Digest, manifest: bytes, key: PrivateKey) -> Signature:
+        """Sign a build's bytes, beside the signatures of other keys, and return the signature.
+
+        Raises:
+            StoreError: PPC202.
+        """
+        signature = key.sign(digest_bytes(manifest))
+        others = [one for one in self.of(build_id) if one.key != signature.key]
+        ordered = sorted([*others, signature], key=lambda one: one.key)
+        self._shelf.write(build_id, encode(Signatures(signatures=tuple(ordered))))
+        return signature
+
+    def put(self, build_id: Digest, signatures: Sequence[Signature]) -> None:
+        """Keep signatures that came with a build from elsewhere.
+
+        Raises:
+            StoreError: PPC202.
+        """
+        ordered = sorted(signatures, key=lambda one: one.key)
+        self._shelf.write(build_id, encode(Signatures(signatures=tuple(ordered))))
+
+    def remove(self, build_id: Digest) -> None:
+        """Delete a build's signatures; it is no error if there are none.
+
+        Raises:
+            StoreError: PPC202.
+        """
+        self._shelf.remove(build_id)
+
+    def __contains__(self, build_id: Digest) -> bool:
+        return self._shelf.size(build_id) is not None
+
+
+@dataclass(frozen=True)
+class Trust:
+    """The keys of which one must have signed a build."""
+
+    keys: tuple[PublicKey, ...]
+
+    def check(self, build_id: Digest, manifest: bytes, signatures: Sequence[Signature]) -> None:
+        """Refuse a build that no trusted key signed; nothing of ``manifest`` is decoded.
+
+        Raises:
+            UntrustedError: PPC209.
+        """
+        if signer(self.keys, digest_bytes(manifest), signatures) is not None:
+            return
+        known = {key.id for key in self.keys}
+        if not signatures:
+            found = "no signature"
+        elif any(one.key in known for one in signatures):
+            found = "a signature of a trusted key that does not fit the manifest's bytes"
+        else:
+            found = "signatures of " + ", ".join(one.key[:12] for one in signatures)
+        raise UntrustedError(
+            "PPC209",
+            f"build {build_id} is not signed by a trusted key",
+            expected="a signature of " + (", ".join(key.id[:12] for key in self.keys) or "no key"),
+            found=found,
+            hint="find out who wrote it; 'pp-precompile sign STORE --key FILE' signs a build that "
+            "you made yourself",
+        )
+
+
+def signer(
+    keys: Sequence[PublicKey], manifest_id: Digest, signatures: Sequence[Signature]
+) -> PublicKey | None:
+    """Return the first of ``keys`` that signed the manifest with that digest; None if none did."""
+    for key in keys:
+        if any(key.verifies(signature, manifest_id) for signature in signatures):
+            return key
+    return None
+
+
+def _decode(data: bytes, build_id: Digest) -> Signatures:
+    what = f"the signatures of build {build_id}"
+    found = decode(data, Signatures, what=what, limit=MAX_SIGNATURES_BYTES)
+    keys = [one.key for one in found.signatures]
+    if keys != sorted(set(keys)):
+        raise CorruptError(
+            "PPC205",
+            f"{what} are not in the stored format",
+            expected="each key once, in order",
+            found=", ".join(key[:12] for key in keys),
+            hint="delete that file and sign the build again",
+        )
+    return found
