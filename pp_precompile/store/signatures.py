@@ -10,7 +10,7 @@ from pp_precompile.contract.errors import CorruptError, UntrustedError
 from pp_precompile.contract.signature import MAX_SIGNATURES_BYTES, Signature, Signatures
 from pp_precompile.store.keys import PrivateKey, PublicKey
 from pp_precompile.store.remote import Remote
-from pp_precompile.store.shelf import SIGNATURES, Shelf
+from pp_precompile.store.shelf import SIGNATURES, Item, Shelf
 
 
 class SignatureShelf:
@@ -62,6 +62,14 @@ class SignatureShelf:
             StoreError: PPC202.
         """
         self._shelf.remove(build_id)
+
+    def items(self) -> dict[Digest, Item]:
+        """Return the build of every file of signatures, with the file's size and last use.
+
+        Raises:
+            StoreError: PPC201 if the folder cannot be listed.
+        """
+        return self._shelf.items()
 
     def __contains__(self, build_id: Digest) -> bool:
         return self._shelf.size(build_id) is not None

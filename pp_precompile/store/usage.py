@@ -29,6 +29,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     blobs: int
     blob_bytes: int
     manifest_bytes: int
+    """Of manifests and their signatures."""
     entry_bytes: int
     spare_bytes: int
     """Of blobs that no build needs: kept for builders to reuse, until a collector takes them."""
@@ -51,6 +52,7 @@ def usage(store: Store, known: References) -> Usage:
         StoreError: PPC201 if the store cannot be read, PPC211 if a remote store fails.
     """
     manifests = store.builds.items()
+    signatures = store.builds.signatures.items()
     blobs = store.blobs.items()
     needed_by = Counter(digest for refs in known.builds.values() for digest in refs)
     builds = []
@@ -71,7 +73,7 @@ def usage(store: Store, known: References) -> Usage:
         builds=tuple(sorted(builds, key=lambda one: (-one.used, one.build))),
         blobs=len(blobs),
         blob_bytes=sum(item.size for item in blobs.values()),
-        manifest_bytes=sum(item.size for item in manifests.values()),
+        manifest_bytes=sum(item.size for item in (*manifests.values(), *signatures.values())),
         entry_bytes=sum(item.size for item in store.programs.items().values()),
         spare_bytes=sum(item.size for d, item in blobs.items() if d not in needed_by),
         leftover_bytes=sum(size for _, size in leftovers(store)),

@@ -87,7 +87,10 @@ USAGE = {
     "no number": (("STORE", "--stage", "x"), "PPC001: argument --stage: invalid int value: 'x'"),
     "no such store": (("nowhere/store",), "PPC201"),
     "no such build": (("STORE", "--build", "zz"), "PPC207: no build has an id that starts with"),
-    "a remote store": (("s3://bucket/store",), "PPC001: the store must be a local folder"),
+    "an unknown kind of URL": (
+        ("nothing://store",),
+        "PPC001: the store's URL cannot be used: nothing",
+    ),
 }
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import signal
 import time
 from typing import Any
 
@@ -70,10 +71,25 @@ def _other_arguments() -> None:
     trainer.PrecompiledStages.job_config = job_config
 
 
+def _killed_publishing() -> None:
+    """This rank is killed when all programs are stored and the manifest is not."""
+    from pp_precompile.store.builds import Builds
+
+    Builds.publish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+
+
+def _killed_loading() -> None:
+    from pp_precompile.stage import private_torch
+
+    private_torch.load_artifact = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+
+
 _KINDS = {
     "other_cpu": _other_cpu,
     "load_fails": _load_fails,
     "compile_fails": _compile_fails,
     "compile_is_slow": _compile_is_slow,
     "other_arguments": _other_arguments,
+    "killed_publishing": _killed_publishing,
+    "killed_loading": _killed_loading,
 }

@@ -191,7 +191,7 @@ def _start(
 ) -> Result:
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)),
-        *("--master-port", str(_free_port()), "-m", "tests.e2e.record", *arguments),
+        *("--master-port", str(free_port()), "-m", "tests.e2e.record", *arguments),
     ]
     extra = {"RECORD_GRADIENTS": "1"} if gradients else {}
     return run(command, environment | extra, timeout=timeout)
@@ -212,7 +212,8 @@ def build(
     return run([sys.executable, "-c", program, "build", *arguments], environment, timeout=timeout)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of loopback that nobody uses at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

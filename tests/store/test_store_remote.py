@@ -133,7 +133,7 @@ def test_a_damaged_copy_is_fetched_again(tmp_path: Path, monkeypatch: pytest.Mon
     ref = open_store(URL, create=True).blobs.put(b"program")
     other = other_host(monkeypatch, tmp_path / "other")
     other.blobs.get(ref)
-    other.blobs.path(ref.digest).write_bytes(b"progrom")
+    other.blobs.path(ref.digest).write_bytes(b"proggam")
     assert other.blobs.get(ref) == b"program"
     assert other.blobs.path(ref.digest).read_bytes() == b"program"
 
@@ -143,7 +143,7 @@ def test_a_damaged_original_is_refused_and_never_kept(
 ) -> None:
     store = open_store(URL, create=True)
     ref = store.blobs.put(b"program")
-    Remote(URL).write(("blobs", ref.digest[:2], ref.digest), b"progrom")
+    Remote(URL).write(("blobs", ref.digest[:2], ref.digest), b"proggam")
     other = other_host(monkeypatch, tmp_path / "other")
     with pytest.raises(StoreError, match="PPC204") as caught:
         other.blobs.get(ref)
