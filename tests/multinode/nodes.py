@@ -83,7 +83,7 @@ class Agents:
         while not happened():
             waited = time.monotonic() - start
             if waited > seconds:
-                left = f"no {what} after {waited:.0f} s; ranks that are there: {self.ranks()}"
+                left = f"no {what} after {waited:.0f} s; still there: {self._processes()}"
                 ends = [f"{n.name}:\n{self.output(n.name)[-3000:]}" for n in self.nodes]
                 raise AssertionError("\n".join([left, *ends]))
             time.sleep(0.05)
@@ -91,12 +91,19 @@ class Agents:
 
     def ranks(self) -> set[int]:
         """Return the ranks whose processes are there."""
-        found = set()
-        for path in Path("/proc").glob("[0-9]*/environ"):
-            with contextlib.suppress(OSError):
-                variables = path.read_bytes().split(b"\0")
+        return set(self._processes())
+
+    def _processes(self) -> dict[int, str]:
+        """Return by rank what its process is and in which state."""
+        found = {}
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError, StopIteration):
+                variables = (path / "environ").read_bytes().split(b"\0")
                 if f"{MARK}={self.mark}".encode() in variables:
-                    found |= {int(v[5:]) for v in variables if v.startswith(b"RANK=")}
+                    state = (path / "stat").read_text().rsplit(")", 1)[1].split()[0]
+                    command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    rank = next(v[5:] for v in variables if v.startswith(b"RANK="))
+                    found[int(rank)] = f"{path.name} {state} {command}"
         return found
 
     def records(self, case: str) -> dict[int, dict[str, Any]]:

@@ -77,7 +77,8 @@ def cuts(store: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Cut, Cu
     """Both launches side by side: most of their time is spent waiting."""
     on_exchange = {"arguments": job(store, *STRICT), "fault": "pause:exchange:node-b"}
     warm = {"arguments": job(store, *STRICT), "fault": ""}
-    on_load = {"arguments": job(store, *STRICT), "fault": "pause:load:node-a"}
+    # All stay: had the others answered before the cut, the first host would go on to train.
+    on_load = {"arguments": job(store, *STRICT), "fault": "pause:load:all"}
     folders = [tmp_path_factory.mktemp(name) for name in ("at_exchange", "at_load")]
     with ThreadPoolExecutor() as pool:
         first = pool.submit(_cut, folders[0], {"cut": on_exchange}, (2, 2), "exchange", 1)
