@@ -1,8 +1,8 @@
 """One of several processes that publish and load builds of a store while others collect in it.
 
-``python -m tests.store.collected STORE ROLE SEED`` says that it is ready, waits for a line, does its
-part with every build of :data:`BUILDS` stages, and ends with 0 and a count of what it saw, or with a
-traceback: a blob that was taken from a job or from a builder.
+``python -m tests.store.collected STORE ROLE SEED`` says that it is ready, waits for a line, does
+its part with every build of :data:`BUILDS` stages, and ends with 0 and a count of what it saw, or
+with a traceback: a blob that was taken from a job or from a builder.
 """
 
 import json
