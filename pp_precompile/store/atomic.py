@@ -9,6 +9,7 @@ import errno
 import os
 import secrets
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from pp_precompile.store.failures import unwritable
@@ -55,13 +56,31 @@ def remove(path: Path) -> None:
     Raises:
         StoreError: PPC202 if it cannot be deleted.
     """
-    try:
-        os.unlink(path)
-        sync_folder(path.parent)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise unwritable(path, error) from error
+    remove_all([path])
+
+
+def remove_all(paths: Iterable[Path]) -> None:
+    """Delete files, then wait once for each folder until their names are gone from the disk.
+
+    Raises:
+        StoreError: PPC202 if one cannot be deleted; those before it are gone by then.
+    """
+    folders: set[Path] = set()
+    for path in paths:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise unwritable(path, error) from error
+        folders.add(path.parent)
+    for folder in sorted(folders):
+        try:
+            sync_folder(folder)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise unwritable(folder, error) from error
 
 
 def check_writable(folder: Path) -> None:

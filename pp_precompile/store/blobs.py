@@ -3,7 +3,7 @@
 Knows sizes and digests only; a blob's inside is read elsewhere, and only after ``get`` returned.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from pp_precompile.contract.digest import Digest, digest_bytes
@@ -94,6 +94,10 @@ class Blobs:
             StoreError: PPC202.
         """
         self._shelf.remove(digest)
+
+    def remove_all(self, digests: Collection[Digest]) -> None:
+        """Delete blobs; see :meth:`Shelf.remove_all`."""
+        self._shelf.remove_all(digests)
 
     def __iter__(self) -> Iterator[Digest]:
         """Yield the digest of every blob, in order.

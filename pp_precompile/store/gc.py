@@ -10,7 +10,7 @@ Safe beside running jobs and builders, by three rules:
 """
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from pp_precompile.contract.digest import Digest
@@ -132,6 +132,7 @@ def _sweep(
     entries: dict[Digest, list[Digest]] = {}
     for key, ref in known.entries.items():
         entries.setdefault(ref.digest, []).append(key)
+    blobs: list[Digest] = []
     for digest, item in store.blobs.items().items():
         if digest in needed:
             continue
@@ -139,16 +140,11 @@ def _sweep(
             swept.waiting += 1
             swept.waiting_bytes += item.size
             continue
-        # An entry without its blob costs a builder a look; a blob without its entry, its space.
-        _remove_entries(store, entries.get(digest, ()), swept, dry_run=dry_run)
-        swept.blobs += 1
+        blobs.append(digest)
         swept.blob_bytes += item.size
-        if not dry_run:
-            store.blobs.remove(digest)
-
-
-def _remove_entries(store: Store, keys: Sequence[Digest], swept: Swept, *, dry_run: bool) -> None:
-    for key in keys:
-        swept.entries += 1
-        if not dry_run:
-            store.programs.remove(key)
+    keys = [key for digest in blobs for key in entries.get(digest, ())]
+    swept.blobs, swept.entries = len(blobs), len(keys)
+    if not dry_run:
+        # An entry without its blob costs a builder a look; a blob without its entry, its space.
+        store.programs.remove_all(keys)
+        store.blobs.remove_all(blobs)

@@ -5,7 +5,7 @@ entry therefore costs a compilation and nothing else.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from pp_precompile.contract.digest import Digest
@@ -65,6 +65,10 @@ class Programs:
             StoreError: PPC202.
         """
         self._shelf.remove(key)
+
+    def remove_all(self, keys: Collection[Digest]) -> None:
+        """Delete entries, not their blobs; see :meth:`Shelf.remove_all`."""
+        self._shelf.remove_all(keys)
 
     def items(self) -> dict[Digest, Item]:
         """Return every entry's key with the file's size and last use.

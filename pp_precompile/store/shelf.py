@@ -9,7 +9,7 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -164,9 +164,18 @@ class Shelf:
         Raises:
             StoreError: PPC202.
         """
+        self.remove_all([digest])
+
+    def remove_all(self, digests: Collection[Digest]) -> None:
+        """Delete objects, and wait once a folder for the disk rather than once an object.
+
+        Raises:
+            StoreError: PPC202.
+        """
         if self.remote:
-            self.remote.remove(self.kind.parts(digest))
-        atomic.remove(self.path(digest))
+            for digest in digests:
+                self.remote.remove(self.kind.parts(digest))
+        atomic.remove_all(self.path(digest) for digest in digests)
 
     def size(self, digest: Digest) -> int | None:
         """Return the size in bytes of the object's file; None if there is no regular file.

@@ -203,6 +203,22 @@ def test_removing_is_done_once_and_no_error_twice(
     atomic.remove(tmp_path / "no folder" / "x")
 
 
+def test_removing_many_waits_once_for_each_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / folder / name for folder in ("a", "b") for name in ("x", "y", "z")]
+    for path in paths:
+        atomic.write(path, b"data")
+    recorder = Recorder()
+    monkeypatch.setattr(atomic, "os", recorder)
+    atomic.remove_all([*paths, tmp_path / "a" / "not there", tmp_path / "no folder" / "x"])
+    assert recorder.steps.count("fsync") == 2
+    assert recorder.steps.index("fsync") > max(
+        index for index, step in enumerate(recorder.steps) if step == "unlink"
+    )
+    assert not any(path.exists() for path in paths)
+
+
 def test_what_cannot_be_removed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(atomic, "os", Recorder(unlink=raising(errno.EACCES)))
     with pytest.raises(StoreError, match=r"(?s)PPC202: .*Permission denied \(EACCES\)"):

@@ -11,7 +11,7 @@ from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.errors import StoreError
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.program import ProgramEntry
-from pp_precompile.store import gc, lock
+from pp_precompile.store import atomic, gc, lock
 from pp_precompile.store.gc import Keep, collect
 from pp_precompile.store.pins import pin, pinned, unpin
 from pp_precompile.store.references import references
@@ -218,3 +218,30 @@ def test_usage_counts_shared_blobs_once(store: Store, three: list[Manifest]) -> 
     assert [one.build for one in found.builds] == [build.build_id for build in reversed(three)]
     files = sum(path.stat().st_size for path in store.root.rglob("*") if path.is_file())
     assert found.total_bytes == files
+
+
+def test_deleting_waits_for_the_disk_once_a_folder_entries_first(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a collector works, writers wait: it must not sync once for every blob."""
+    refs = [store.blobs.put(str(number).encode()) for number in range(600)]
+    for ref in refs:
+        store.programs.record(
+            ProgramEntry(key=some_digest(f"key of {ref.digest}"), blob=ref, kernels=0)
+        )
+    synced: list[str] = []
+    sync = atomic.sync_folder
+
+    def record(folder: Path) -> None:
+        synced.append(folder.relative_to(store.root).parts[0])
+        if synced[-1] == "programs":
+            assert len(list(store.blobs)) == len(refs)
+        sync(folder)
+
+    monkeypatch.setattr(atomic, "sync_folder", record)
+    swept = collect(store, Keep(), grace=0)
+    assert (swept.blobs, swept.entries) == (600, 600)
+    assert synced == sorted(synced, reverse=True)
+    assert set(synced) == {"programs", "blobs"}
+    assert max(synced.count("programs"), synced.count("blobs")) <= 256
+    assert (list(store.blobs), list(store.programs)) == ([], [])
