@@ -136,3 +136,39 @@ def test_killed_while_publishing_and_while_loading(cache: Path, tmp_path: Path) 
     assert dict(launch.files(tmp_path / "store")) == before
     again = launch.train([*words, *STRICT], environment, tmp_path / "d", ranks=2)
     assert again.same_numbers(rerun)
+
+
+def test_fewer_ranks_after_a_preemption(cache: Path, tmp_path: Path) -> None:
+    """Data parallelism shrinks: the build of that mesh is chosen, or its absence is explained."""
+    store = tmp_path / "store"
+    shard = "--parallelism.data_parallel_shard_degree"
+    saving = (
+        *("--dump_folder", str(tmp_path / "dump"), "--checkpoint.enable"),
+        *("--checkpoint.interval", "2", "--checkpoint.no-last-save-model-only"),
+        # torchtitan's dataloader goes on only with as many data-parallel ranks as it had.
+        *("--checkpoint.exclude-from-loading", "dataloader"),
+    )
+    four, two = ((*saving, shard, degree) for degree in ("2", "1"))
+    environment = launch.environment(cache)
+    words = few_layers_arguments(2, store, *four, "--training.steps", "2")
+    first = launch.train(words, environment, tmp_path / "four", ranks=4)
+    assert first.code == 0, first.output
+
+    fewer = few_layers_arguments(2, store, *two, "--training.steps", "4")
+    refused = launch.train([*fewer, *STRICT], environment, tmp_path / "refused", ranks=2)
+    assert refused.code != 0
+    assert "PPC101" in refused.own_output
+    assert "mesh: " in refused.own_output, refused.own_output[-4000:]
+
+    assert launch.build(fewer, environment).code == 0
+    host = launch.fresh_host(tmp_path / "host")
+    again = launch.train([*fewer, *STRICT], host, tmp_path / "two", ranks=2)
+    assert again.code == 0, again.output
+    assert len(again.losses()) == 2
+    assert again.losses()[0] < first.losses()[0]
+    assert all(again.compiler_counts(rank) == {} for rank in range(2))
+    # And with the ranks back, the build of before.
+    more = few_layers_arguments(2, store, *four, "--training.steps", "6", *STRICT)
+    back = launch.train(more, launch.fresh_host(tmp_path / "back"), tmp_path / "more", ranks=4)
+    assert back.code == 0, back.output
+    assert len(back.losses()) == 2
