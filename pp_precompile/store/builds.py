@@ -6,7 +6,12 @@ Reads and writes manifests; whether one fits a job is for ``graph``.
 from pathlib import Path
 
 from pp_precompile.contract.digest import Digest
-from pp_precompile.contract.errors import CorruptError, MissingBuildError, StoreError
+from pp_precompile.contract.errors import (
+    CorruptError,
+    MissingBuildError,
+    StoreError,
+    UntrustedError,
+)
 from pp_precompile.contract.manifest import MAX_MANIFEST_BYTES, Manifest
 from pp_precompile.store.blobs import Blobs, missing_blob
 from pp_precompile.store.remote import Remote
@@ -70,7 +75,7 @@ class Builds:
 
     def _decode(self, build_id: Digest, data: bytes) -> Manifest:
         if self._trust is not None:
-            self._trust.check(build_id, data, self.signatures.of(build_id))
+            self._check_signed(self._trust, build_id, data)
         what = f"manifest {build_id}"
         manifest = Manifest.from_bytes(data, what=what)
         if manifest.build_id != build_id:
@@ -83,10 +88,23 @@ class Builds:
             )
         return manifest
 
+    def _check_signed(self, trust: Trust, build_id: Digest, data: bytes) -> None:
+        try:
+            trust.check(build_id, data, self.signatures.of(build_id))
+        except UntrustedError as error:
+            if self._shelf.remote is None:
+                raise
+            # This host's copy of the signatures may be older than that of the manifest.
+            try:
+                signatures = self.signatures.of(build_id, cached=False)
+            except StoreError:
+                raise error from None
+            trust.check(build_id, data, signatures)
+
     def _other(self, build_id: Digest, data: bytes) -> bool:
         """Tell whether the manifest that is there has other bytes, whatever they are."""
         read: list[bytes] = []
-        self._shelf.read(build_id, limit=MAX_MANIFEST_BYTES, check=read.append)
+        self._shelf.read(build_id, limit=MAX_MANIFEST_BYTES, check=read.append, cached=False)
         return read[-1:] != [data]
 
     def ids(self) -> list[Digest]:

@@ -5,6 +5,7 @@ then ends with one error; a download that broke off goes on where it stopped, al
 process.
 """
 
+import copy
 import logging
 import os
 import secrets
@@ -60,6 +61,14 @@ class Remote:
         self._files: Any = files
         self._root = root.rstrip("/")
         self._atomic = protocol in _ATOMIC
+        self.cached = True
+        """Whether this host may use what it fetched before."""
+
+    def past_cache(self) -> "Remote":
+        """Return the same files, of which this host believes no copy of its own."""
+        other = copy.copy(self)
+        other.cached = False
+        return other
 
     def place(self, parts: tuple[str, ...]) -> str:
         """Return the URL of the file at ``parts``, for messages."""

@@ -7,6 +7,7 @@ A shelf keeps bytes under digests; what the bytes must be is for ``blobs``, ``pr
 import contextlib
 import logging
 import os
+import secrets
 import stat
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pp_precompile.contract.digest import Digest, is_digest
-from pp_precompile.contract.errors import CorruptError, StoreError
+from pp_precompile.contract.errors import CorruptError, StoreError, UntrustedError
 from pp_precompile.store import atomic, lock
 from pp_precompile.store.failures import unreadable, unwritable
 from pp_precompile.store.reading import read_object
@@ -107,31 +108,37 @@ class Shelf:
         parts = self.kind.parts(digest)
         return self.remote.place(parts) if self.remote else str(self.path(digest))
 
-    def read(self, digest: Digest, *, limit: int, check: Check) -> bytes | None:
+    def read(
+        self, digest: Digest, *, limit: int, check: Check, cached: bool = True
+    ) -> bytes | None:
         """Return the object's bytes after ``check`` let them pass; None if it is not there.
 
         At most ``limit + 1`` bytes are read: enough to see that there are too many. Of a remote
-        store, the cache is asked first; what it lacks, or has damaged, is fetched once a host.
+        store, the cache is asked first; what it lacks, or has and ``check`` refuses, is fetched
+        once a host. With ``cached=False`` what the remote store has now is read past the cache.
 
         Raises:
             StoreError: PPC201, PPC208; see :func:`read_object`. PPC211 if a remote store fails.
             PrecompileError: what ``check`` raises.
         """
-        data = self._local(digest, limit)
         if self.remote is None:
+            data = self._local(digest, limit)
             if data is not None:
                 check(data)
             return data
-        cached = data if data is not None and self._good(digest, data, check) else None
-        if cached is not None and self._fresh(digest):
-            return cached
+        if not cached or not self.remote.cached:
+            return self._read_past_cache(self.remote, digest, limit, check)
+        data = self._local(digest, limit)
+        good = data if data is not None and self._good(digest, data, check) else None
+        if good is not None and self._fresh(digest):
+            return good
         try:
             return self._fetch(self.remote, digest, limit, check)
         except StoreError as error:
-            if cached is None or error.code != "PPC211":
+            if good is None or error.code != "PPC211":
                 raise
             _log.warning("using the copy that this host has: %s", error)
-            return cached
+            return good
 
     def write(self, digest: Digest, data: bytes) -> None:
         """Put or replace an object, atomically and durably.
@@ -216,15 +223,32 @@ class Shelf:
     def _good(self, digest: Digest, data: bytes, check: Check) -> bool:
         try:
             check(data)
-        except CorruptError as error:
+        except (CorruptError, UntrustedError) as error:
+            # Untrusted, too: it may have been published again since, with a new signature.
             _log.warning("fetching %s again: %s", self.place(digest), error)
             return False
         return True
 
     def _fresh(self, digest: Digest) -> bool:
+        if not self.kind.replaced:
+            return True
         item = self._item(self.path(digest))
-        young = item is not None and time.time() - item.used < FRESH_SECONDS
-        return young or not self.kind.replaced
+        # A time in the future, from a clock that was wrong, tells nothing of the age.
+        return item is not None and 0 <= time.time() - item.used < FRESH_SECONDS
+
+    def _read_past_cache(
+        self, remote: Remote, digest: Digest, limit: int, check: Check
+    ) -> bytes | None:
+        path = self.path(digest)
+        # A name of its own: nothing here shall mix with a download into the cache.
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(8)}.part")
+        try:
+            data = remote.read(self.kind.parts(digest), unfinished=unfinished, limit=limit)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        if data is not None:
+            check(data)
+        return data
 
     def _fetch(self, remote: Remote, digest: Digest, limit: int, check: Check) -> bytes | None:
         parts, path = self.kind.parts(digest), self.path(digest)

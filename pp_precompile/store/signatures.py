@@ -19,8 +19,12 @@ class SignatureShelf:
     def __init__(self, root: Path, remote: Remote | None = None) -> None:
         self._shelf = Shelf(root, SIGNATURES, remote)
 
-    def of(self, build_id: Digest) -> tuple[Signature, ...]:
+    def of(self, build_id: Digest, *, cached: bool = True) -> tuple[Signature, ...]:
         """Return a build's signatures, unchecked; none if there is no file of them.
+
+        Args:
+            build_id: the build.
+            cached: whether this host's copy of a remote store's file will do.
 
         Raises:
             CorruptError: PPC205 if the file is not in the stored format.
@@ -31,6 +35,7 @@ class SignatureShelf:
             build_id,
             limit=MAX_SIGNATURES_BYTES,
             check=lambda data: read.append(_decode(data, build_id)),
+            cached=cached,
         )
         return read[-1].signatures if read else ()
 
@@ -41,7 +46,7 @@ class SignatureShelf:
             StoreError: PPC202.
         """
         signature = key.sign(digest_bytes(manifest))
-        others = [one for one in self.of(build_id) if one.key != signature.key]
+        others = [one for one in self.of(build_id, cached=False) if one.key != signature.key]
         ordered = sorted([*others, signature], key=lambda one: one.key)
         self._shelf.write(build_id, encode(Signatures(signatures=tuple(ordered))))
         return signature

@@ -35,6 +35,12 @@ class Store:
         """Where the store is, for messages: a folder or a URL."""
         return self.remote.url if self.remote else str(self.root)
 
+    def past_cache(self) -> "Store":
+        """Return the store as it is where it lies, whatever this host has in its cache."""
+        if self.remote is None:
+            return self
+        return Store(self.root, self.remote.past_cache(), self.trust)
+
     def check_writable(self) -> None:
         """Fail now rather than after minutes of compiling, if nothing can be written.
 
