@@ -108,7 +108,11 @@ def _misses(requests: Sequence[Request]) -> str:
 
 
 def _nearest(job: Job, store: Store | None) -> str:
-    near = nearest(job.factors, _readable(store)) if store else None
+    try:
+        near = nearest(job.factors, _readable(store)) if store else None
+    except PrecompileError as error:
+        # It only helps to understand a decision that is taken: a dead server must not undo it.
+        return f"the stored builds cannot be listed: {error.message}"
     if near is None:
         return "the store holds no build"
     if not near.differs:
