@@ -22,11 +22,13 @@ def add_options(parser: Parser) -> None:
     )
 
 
-def run_copy(parsed: Parsed, source: Store, target: Store) -> int:
+def run_copy(parsed: Parsed, source: Store, target: Store, *, verify: bool = False) -> int:
     """Copy the chosen builds and say what was sent; returns 0."""
     builds = _chosen(source, parsed.options.build)
     with bar("bytes") as advance:
-        copied = copy(source, target, builds, jobs=parsed.options.jobs, progress=advance)
+        copied = copy(
+            source, target, builds, jobs=parsed.options.jobs, verify=verify, progress=advance
+        )
     if parsed.options.json:
         head = {"schema": "pp_precompile.copy/1", "from": source.place, "to": target.place}
         print_json({**head, **dataclasses.asdict(copied)})

@@ -13,9 +13,14 @@ def run(argv: Sequence[str]) -> int:
     parser = Parser("push", "Copy builds to a remote store; what is there is not sent again.")
     parser.add_argument("target", metavar="TARGET", help="an fsspec URL, or a folder")
     add_options(parser)
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="read what TARGET has already, and replace what is damaged",
+    )
     parsed = parse(parser, argv)
     if parsed is None:
         return 0
     source = parsed.store()
     target = open_store(store_location(parsed.options.target), create=True)
-    return run_copy(parsed, source, target)
+    return run_copy(parsed, source, target, verify=parsed.options.verify)

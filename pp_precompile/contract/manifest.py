@@ -11,7 +11,7 @@ from pp_precompile.contract.errors import CorruptError
 from pp_precompile.contract.integers import Natural
 from pp_precompile.contract.limits import AtMostFactors, AtMostStages, AtMostVariants
 from pp_precompile.contract.mesh import MeshSpec
-from pp_precompile.contract.program import BlobRef
+from pp_precompile.contract.program import BlobRef, ProgramEntry
 from pp_precompile.contract.schedule import ScheduleTable
 from pp_precompile.contract.stage import StageRecord
 
@@ -79,6 +79,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Return every blob that the build needs, by digest."""
         return {
             program.blob.digest: program.blob
+            for view in self.views()
+            for stage in view.stages
+            for program in stage.programs.values()
+        }
+
+    def entries(self) -> dict[Digest, ProgramEntry]:
+        """Return what the store may keep for builders of each of the build's programs, by key."""
+        return {
+            program.key: ProgramEntry(key=program.key, blob=program.blob, kernels=program.kernels)
             for view in self.views()
             for stage in view.stages
             for program in stage.programs.values()

@@ -39,7 +39,7 @@ class Blobs:
             )
         ref = BlobRef(digest=digest_bytes(data), size=len(data))
         # In this order: a blob that a collector took since is written again.
-        if not self._is_whole(ref) or not self._keep(ref):
+        if not self.is_whole(ref) or not self._keep(ref):
             self._shelf.write(ref.digest, data)
         return ref
 
@@ -66,6 +66,25 @@ class Blobs:
             StoreError: PPC201 if the system cannot tell.
         """
         return self._shelf.size(ref.digest) == ref.size
+
+    def is_whole(self, ref: BlobRef) -> bool:
+        """Tell whether a blob is there and its bytes are what ``ref`` says, by reading them.
+
+        Raises:
+            StoreError: PPC201, PPC208, or PPC211.
+        """
+        if not self.has(ref):
+            return False
+        try:
+            self.get(ref)
+        except CorruptError:
+            return False
+        except StoreError as error:
+            # Deleted since `has` looked.
+            if error.code == "PPC203":
+                return False
+            raise
+        return True
 
     def path(self, digest: Digest) -> Path:
         """Return where a blob lies on this host, for tools; read it with ``get``."""
@@ -123,20 +142,6 @@ class Blobs:
         found = digest_bytes(data)
         if found != ref.digest:
             raise self._damaged(ref, f"sha256 {found}")
-
-    def _is_whole(self, ref: BlobRef) -> bool:
-        if not self.has(ref):
-            return False
-        try:
-            self.get(ref)
-        except CorruptError:
-            return False
-        except StoreError as error:
-            # Deleted since `has` looked.
-            if error.code == "PPC203":
-                return False
-            raise
-        return True
 
     def _damaged(self, ref: BlobRef, found: str) -> CorruptError:
         place = self._shelf.place(ref.digest)

@@ -5,7 +5,7 @@ Reads and writes manifests; whether one fits a job is for ``graph``.
 
 from pathlib import Path
 
-from pp_precompile.contract.digest import Digest
+from pp_precompile.contract.digest import Digest, digest_bytes
 from pp_precompile.contract.errors import (
     CorruptError,
     MissingBuildError,
@@ -16,10 +16,12 @@ from pp_precompile.contract.manifest import MAX_MANIFEST_BYTES, Manifest
 from pp_precompile.store.blobs import Blobs, missing_blob
 from pp_precompile.store.remote import Remote
 from pp_precompile.store.shelf import BUILDS, Check, Item, Shelf
-from pp_precompile.store.signatures import SignatureShelf, Trust
+from pp_precompile.store.signatures import Received, SignatureShelf, Trust
 
 _LISTED = 10
 """Most builds that an error lists."""
+
+_NONE_RECEIVED = Received()
 
 
 class Builds:
@@ -33,8 +35,13 @@ class Builds:
         self._trust = trust
         self.signatures = SignatureShelf(root, remote)
 
-    def publish(self, manifest: Manifest) -> None:
-        """Make a build visible, replacing one for the same job; a signature of that one goes.
+    def publish(self, manifest: Manifest, received: Received = _NONE_RECEIVED) -> None:
+        """Make a build visible, replacing one for the same job; signatures of that one go.
+
+        Args:
+            manifest: the build.
+            received: signatures that it came with. They are written before the manifest, so that
+                whoever trusts their keys never finds the build unsigned.
 
         Raises:
             StoreError: PPC203 if a blob of the build is not there, PPC202 if it cannot be written.
@@ -45,9 +52,19 @@ class Builds:
         for ref in manifest.blobs().values():
             if not self._blobs.has(ref):
                 raise missing_blob(ref, self._blobs.place(ref.digest))
-        if manifest.build_id in self.signatures and self._other(manifest.build_id, data):
-            self.signatures.remove(manifest.build_id)
+        self._sign(manifest.build_id, data, received)
         self._shelf.write(manifest.build_id, data)
+
+    def _sign(self, build_id: Digest, data: bytes, received: Received) -> None:
+        """Keep what signs the bytes that are to be published, and nothing else."""
+        there = build_id in self.signatures
+        if there and self._other(build_id, data):
+            if not received.signatures:
+                self.signatures.remove(build_id)
+            there = False
+        if received.signatures:
+            others = self.signatures.there(build_id) if there else ()
+            self.signatures.put(build_id, received.beside(others, digest_bytes(data)))
 
     def read(self, build_id: Digest) -> Manifest:
         """Return the checked manifest of a build.

@@ -38,9 +38,12 @@ class Health:
 def check_store(store: Store, progress: Progress = lambda done, of: None) -> Health:
     """Read every object of ``store``; nothing is changed, and nothing is unpickled.
 
+    Of a remote store, what lies there is read, and no copy that this host has.
+
     Raises:
         StoreError: PPC201 if the store cannot be read, PPC211 if a remote store fails.
     """
+    store = store.past_cache()
     known = references(store)
     blobs = store.blobs.items()
     findings = [*known.findings, *_blobs(store, blobs, progress), *_missing(known, blobs)]

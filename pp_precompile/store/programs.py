@@ -5,7 +5,7 @@ entry therefore costs a compilation and nothing else.
 """
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from pp_precompile.contract.digest import Digest
@@ -58,6 +58,23 @@ class Programs:
         """
         self._shelf.write(entry.key, encode(entry))
 
+    def adopt(self, entries: Mapping[Digest, ProgramEntry], *, verify: bool) -> None:
+        """Record the programs of a build that came from elsewhere, unless they are known here.
+
+        What this store's own builders recorded is never replaced: it would be by somebody else's.
+
+        Args:
+            entries: by key.
+            verify: whether a damaged entry, or one without its blob, is looked for and replaced.
+
+        Raises:
+            StoreError: PPC201, PPC202, or PPC211.
+        """
+        known = set(self)
+        for key, entry in entries.items():
+            if key not in known or (verify and not self._whole(key)):
+                self.record(entry)
+
     def remove(self, key: Digest) -> None:
         """Delete an entry, not its blob; it is no error if there is none.
 
@@ -98,6 +115,13 @@ class Programs:
             key, limit=MAX_ENTRY_BYTES, check=lambda data: read.append(self._decode(key, data))
         )
         return read[-1] if read else None
+
+    def _whole(self, key: Digest) -> bool:
+        try:
+            entry = self.read(key)
+        except CorruptError:
+            return False
+        return entry is not None and self._blobs.has(entry.blob)
 
     def _decode(self, key: Digest, data: bytes) -> ProgramEntry:
         what = f"program entry {key}"

@@ -1,6 +1,6 @@
 """Who signed a build: signatures are kept beside the manifest and checked before it is read."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +34,7 @@ class SignatureShelf:
         self._shelf.read(
             build_id,
             limit=MAX_SIGNATURES_BYTES,
-            check=lambda data: read.append(_decode(data, build_id)),
+            check=lambda data: read.append(decode_signatures(data, build_id)),
             cached=cached,
         )
         return read[-1].signatures if read else ()
@@ -47,18 +47,23 @@ class SignatureShelf:
         """
         signature = key.sign(digest_bytes(manifest))
         others = [one for one in self.of(build_id, cached=False) if one.key != signature.key]
-        ordered = sorted([*others, signature], key=lambda one: one.key)
-        self._shelf.write(build_id, encode(Signatures(signatures=tuple(ordered))))
+        self._shelf.write(build_id, _encode([*others, signature]))
         return signature
 
     def put(self, build_id: Digest, signatures: Sequence[Signature]) -> None:
-        """Keep signatures that came with a build from elsewhere.
+        """Keep these signatures of a build, and no others.
 
         Raises:
             StoreError: PPC202.
         """
-        ordered = sorted(signatures, key=lambda one: one.key)
-        self._shelf.write(build_id, encode(Signatures(signatures=tuple(ordered))))
+        self._shelf.write(build_id, _encode(signatures))
+
+    def there(self, build_id: Digest) -> tuple[Signature, ...]:
+        """Return a build's signatures as they are now; none if the file is damaged."""
+        try:
+            return self.of(build_id, cached=False)
+        except CorruptError:
+            return ()
 
     def remove(self, build_id: Digest) -> None:
         """Delete a build's signatures; it is no error if there are none.
@@ -78,6 +83,37 @@ class SignatureShelf:
 
     def __contains__(self, build_id: Digest) -> bool:
         return self._shelf.size(build_id) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Received:
+    """Signatures that came with a build from elsewhere, and which of them are to be believed.
+
+    A key signs the same bytes the same way, so where two signatures of one key differ, one of them
+    is worthless. Which one cannot be told without that key.
+    """
+
+    signatures: tuple[Signature, ...] = ()
+    trust: "Trust | None" = None
+    """With it, a signature that one of its keys verifies replaces what is there."""
+    replace: bool = False
+    """Whether all of them replace what is there."""
+
+    def beside(self, there: Sequence[Signature], manifest_id: Digest) -> tuple[Signature, ...]:
+        """Return all signatures of the manifest, ``there`` being those that the store has."""
+        merged = {one.key: one for one in there}
+        verified = {one.key for one in self.signatures if self._verified(one, manifest_id)}
+        for one in sorted(self.signatures, key=lambda one: one.key not in verified):
+            if one.key not in merged or self.replace or one.key in verified:
+                more = {**merged, one.key: one}
+                # A file that is too large would be refused with all that are in it.
+                if len(_encode(more.values())) <= MAX_SIGNATURES_BYTES:
+                    merged = more
+        return tuple(merged[key] for key in sorted(merged))
+
+    def _verified(self, signature: Signature, manifest_id: Digest) -> bool:
+        keys = self.trust.keys if self.trust else ()
+        return signer(keys, manifest_id, [signature]) is not None
 
 
 @dataclass(frozen=True)
@@ -121,7 +157,16 @@ def signer(
     return None
 
 
-def _decode(data: bytes, build_id: Digest) -> Signatures:
+def _encode(signatures: Iterable[Signature]) -> bytes:
+    return encode(Signatures(signatures=tuple(sorted(signatures, key=lambda one: one.key))))
+
+
+def decode_signatures(data: bytes, build_id: Digest) -> Signatures:
+    """Read a file of signatures.
+
+    Raises:
+        CorruptError: PPC205.
+    """
     what = f"the signatures of build {build_id}"
     found = decode(data, Signatures, what=what, limit=MAX_SIGNATURES_BYTES)
     keys = [one.key for one in found.signatures]
