@@ -86,6 +86,21 @@ def test_fsck_names_what_is_damaged(tmp_path: Path) -> None:
     assert "faults" in result.out
 
 
+def test_push_verifies_what_is_there_when_told_to(tmp_path: Path) -> None:
+    _, one, _ = filled(tmp_path / "store")
+    away = f"local://{tmp_path}/away"
+    command("push", tmp_path / "store", away)
+    [blob] = (tmp_path / "away").rglob(min(one.blobs()))
+    data = blob.read_bytes()
+    blob.write_bytes(data[:-1] + b"?")
+    assert command("fsck", away).code == 1
+    assert "sent 0, 0 bytes" in command("push", tmp_path / "store", away).out
+    done = command("push", tmp_path / "store", away, "--verify")
+    assert f"sent 1, {len(data):,} bytes" in done.out
+    assert blob.read_bytes() == data
+    assert command("fsck", away).code == 0
+
+
 def test_gc_says_what_stays_for_now(tmp_path: Path) -> None:
     filled(tmp_path)
     result = command("gc", tmp_path, "--days", 0)
