@@ -18,6 +18,7 @@ from pp_precompile.store.failures import unwritable
 _FILE_MODE = 0o664
 _FOLDER_MODE = 0o775
 _PRIVATE_MODE = 0o600
+_PRIVATE_FOLDER_MODE = 0o700
 
 # Readable for the group, whatever the umask: teams share stores.
 _FILE_GROUP = stat.S_IRGRP
@@ -99,8 +100,12 @@ def check_writable(folder: Path) -> None:
         raise unwritable(folder, error) from error
 
 
-def make_folder(path: Path) -> None:
+def make_folder(path: Path, *, private: bool = False) -> None:
     """Make the folder ``path`` and its parents where they are missing, durably.
+
+    Args:
+        path: the folder.
+        private: whether only the owner may look into it, whatever the umask; not its parents.
 
     Raises:
         OSError: if one of them cannot be made.
@@ -109,13 +114,14 @@ def make_folder(path: Path) -> None:
         return
     make_folder(path.parent)
     try:
-        os.mkdir(path, _FOLDER_MODE)
+        os.mkdir(path, _PRIVATE_FOLDER_MODE if private else _FOLDER_MODE)
     except FileExistsError:
         # Another process made it in between; anything but a folder stays an error.
         if path.is_dir():
             return
         raise
-    _open_to_group(path, os.stat(path), _FOLDER_GROUP)
+    if not private:
+        _open_to_group(path, os.stat(path), _FOLDER_GROUP)
     sync_folder(path.parent)
 
 

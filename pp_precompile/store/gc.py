@@ -7,14 +7,20 @@ Safe beside running jobs and builders, by three rules:
 - A blob counts as used when it is written, when a builder reuses it, and when the last build that
   needed it goes. Only one that was unused for the time of grace is deleted.
 - While blobs are deleted no writer is between finding a blob and relying on it: see ``lock``.
+
+Behind a URL the first two hold, but for what a builder reuses (see ``freed``), and the third does
+not.
 """
 
+import contextlib
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from pp_precompile.contract.digest import Digest
+from pp_precompile.contract.errors import MissingBuildError
 from pp_precompile.store import lock
+from pp_precompile.store.freed import Freed
 from pp_precompile.store.leftovers import remove_leftovers
 from pp_precompile.store.pins import pinned
 from pp_precompile.store.references import References, references
@@ -78,7 +84,10 @@ def collect(
     Raises:
         StoreError: PPC210 if another collector or a writer is at work for too long or the file
             system has no locks, PPC202 if something cannot be deleted.
+        CorruptError: PPC204 to PPC206 if a remote store's record of a build that went is damaged.
     """
+    # Of a remote store, what lies there counts, not what this host remembers of it.
+    store = store.past_cache()
     if store.remote is not None or dry_run:
         return _collect(store, keep, grace, dry_run)
     held = lock.hold(
@@ -94,26 +103,36 @@ def collect(
 def _collect(store: Store, keep: Keep, grace: float, dry_run: bool) -> Swept:
     now = time.time()
     swept = Swept()
+    freed = Freed(store)
+    waiting, over = freed.split(now - grace) if store.remote else (set(), [])
+    if not dry_run:
+        # Before any build goes: the same manifest may have come back, and go again now.
+        freed.forget(over)
     known = references(store)
     kept = keep.chosen(store.builds.items(), now) | pinned(store)
     for build in sorted(set(known.builds) - kept):
         swept.builds.append(build)
         if not dry_run:
-            _use_blobs(store, known, build)
+            if grace > 0:
+                _use_blobs(store, freed, known, build)
             store.builds.remove(build)
     needed = {d for build, refs in known.builds.items() if build in kept for d in refs}
     # The blobs of a manifest that cannot be read are unknown: then nothing is known to be unneeded.
     unreadable = len(known.findings) > len(known.damaged_entries)
-    just_freed = known.of_builds() - needed
-    _sweep(store, known, needed, just_freed, grace, now, swept, dry_run=dry_run or unreadable)
+    waiting |= known.of_builds() - needed
+    _sweep(store, known, needed, waiting, grace, now, swept, dry_run=dry_run or unreadable)
     if not dry_run and store.remote is None:
         sizes = remove_leftovers(store, older_than=grace)
         swept.leftovers, swept.leftover_bytes = len(sizes), sum(sizes)
     return swept
 
 
-def _use_blobs(store: Store, known: References, build: Digest) -> None:
+def _use_blobs(store: Store, freed: Freed, known: References, build: Digest) -> None:
     """Start the time of grace of what a build needed: a job may have read its manifest."""
+    if store.remote is not None:
+        with contextlib.suppress(MissingBuildError):  # another collector was faster
+            freed.add(store.builds.read(build))
+        return
     for digest in known.builds[build]:
         store.blobs.use(digest)
 
@@ -122,7 +141,7 @@ def _sweep(
     store: Store,
     known: References,
     needed: set[Digest],
-    just_freed: set[Digest],
+    waiting: set[Digest],
     grace: float,
     now: float,
     swept: Swept,
@@ -136,7 +155,7 @@ def _sweep(
     for digest, item in store.blobs.items().items():
         if digest in needed:
             continue
-        if grace > 0 and (now - item.used < grace or digest in just_freed):
+        if grace > 0 and (now - item.used < grace or digest in waiting):
             swept.waiting += 1
             swept.waiting_bytes += item.size
             continue

@@ -58,17 +58,17 @@ def cache_folder(url: str, environ: Mapping[str, str] = os.environ) -> Path:
     """Return this host's folder for what it fetched from ``url``; it need not exist.
 
     It lies in ``$PP_PRECOMPILE_CACHE``, else in ``pp_precompile`` below ``$XDG_CACHE_HOME`` or
-    ``~/.cache``.
+    ``~/.cache``, else in the folder for temporary files.
     """
+    url = url.rstrip("/")
+    name = re.sub(r"[^A-Za-z0-9]+", "-", url).strip("-")[-40:]
+    name = f"{name}-{hashlib.sha256(url.encode()).hexdigest()[:16]}"
     base = environ.get(CACHE_VARIABLE)
     if not base:
         home = environ.get("HOME")
-        fallback = os.path.join(home, ".cache") if home else _without_home()
-        base = os.path.join(environ.get("XDG_CACHE_HOME") or fallback, "pp_precompile")
-    url = url.rstrip("/")
-    name = re.sub(r"[^A-Za-z0-9]+", "-", url).strip("-")[-40:]
-    return Path(base).absolute() / f"{name}-{hashlib.sha256(url.encode()).hexdigest()[:16]}"
-
-
-def _without_home() -> str:
-    return os.path.join(tempfile.gettempdir(), f"pp_precompile-{os.geteuid()}")
+        above = environ.get("XDG_CACHE_HOME") or (os.path.join(home, ".cache") if home else None)
+        if above is None:
+            # Nothing between it and the shared folder: what lies there only its owner can exchange.
+            return Path(tempfile.gettempdir()).absolute() / f"pp_precompile-{os.geteuid()}-{name}"
+        base = os.path.join(above, "pp_precompile")
+    return Path(base).absolute() / name

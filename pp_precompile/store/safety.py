@@ -15,6 +15,7 @@ from pp_precompile.contract.errors import CorruptError, StoreError
 _ROOT_USER = 0
 
 _CHMOD = "stored programs are code: check what is in the folder, then take 'chmod o-w' to it"
+_OWN = "it only has copies: delete it, or name a folder of your own with $PP_PRECOMPILE_CACHE"
 _MOVE = "use a store in a folder to which not everyone can add"
 
 
@@ -26,6 +27,22 @@ def check_root(status: os.stat_result, path: Path) -> None:
     """
     if _world_writable(status) and not status.st_mode & stat.S_ISVTX:
         raise _unsafe_folder(path, status, "a folder that not everyone can write", _CHMOD)
+
+
+def check_cache(status: os.stat_result, path: Path) -> None:
+    """Refuse a cache that anybody but this user could have filled: nobody named it as a store.
+
+    Args:
+        status: of the folder itself; of a link, the link's.
+        path: the cache of one remote store.
+
+    Raises:
+        StoreError: PPC208.
+    """
+    others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or others:
+        expected = f"a folder of user {os.geteuid()} that nobody else can write"
+        raise _unsafe_folder(path, status, expected, _OWN)
 
 
 def check_folder(status: os.stat_result, path: Path, *, root: os.stat_result) -> None:

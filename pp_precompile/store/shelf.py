@@ -69,6 +69,8 @@ BLOBS = Kind(folder="blobs", suffix="", fan_out=True, replaced=False)
 PROGRAMS = Kind(folder="programs", suffix=".msgpack", fan_out=True, replaced=True)
 BUILDS = Kind(folder="builds", suffix=".msgpack", fan_out=False, replaced=True)
 SIGNATURES = Kind(folder="builds", suffix=".sig", fan_out=False, replaced=True)
+FREED = Kind(folder="freed", suffix=".msgpack", fan_out=False, replaced=False)
+"""Manifests that a collector took out of a remote store, by the digest of their bytes."""
 
 KINDS = (BLOBS, PROGRAMS, BUILDS)
 """One for each folder; signatures lie beside the builds that they are for."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pp_precompile.contract.errors import StoreError
-from pp_precompile.store import atomic
+from pp_precompile.store import atomic, safety
 from pp_precompile.store.blobs import Blobs
 from pp_precompile.store.builds import Builds
 from pp_precompile.store.failures import unreadable, unwritable
@@ -60,7 +60,7 @@ def open_store(
 
     Args:
         location: the store's folder, which may be a link to it, or an fsspec URL; what is read
-            from a URL is kept in this host's cache, whose folder is checked in the same way.
+            from a URL is kept in this host's cache, which has to belong to this user alone.
         create: whether to make the folders that are missing.
         trusted: if not None, builds that none of these keys signed are refused.
 
@@ -72,6 +72,8 @@ def open_store(
     trust = None if trusted is None else Trust(tuple(trusted))
     remote = Remote(str(location)) if is_url(location) else None
     root = cache_folder(str(location)) if remote else Path(location)
+    if remote:
+        _make_cache(root)
     if create or remote:
         _make_folders(root)
     for kind in KINDS:
@@ -93,6 +95,15 @@ def existing_store(location: str | Path) -> Store | None:
         except OSError:
             pass  # opening it says what is wrong
     return open_store(location, create=False)
+
+
+def _make_cache(root: Path) -> None:
+    try:
+        atomic.make_folder(root, private=True)
+        status = root.lstat()
+    except OSError as error:
+        raise unwritable(root, error) from error
+    safety.check_cache(status, root)
 
 
 def _make_folders(root: Path) -> None:

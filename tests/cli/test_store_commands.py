@@ -86,7 +86,10 @@ def test_fsck_names_what_is_damaged(tmp_path: Path) -> None:
     assert "faults" in result.out
 
 
-def test_push_verifies_what_is_there_when_told_to(tmp_path: Path) -> None:
+def test_push_verifies_what_is_there_when_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PP_PRECOMPILE_CACHE", str(tmp_path / "cache"))
     _, one, _ = filled(tmp_path / "store")
     away = f"local://{tmp_path}/away"
     command("push", tmp_path / "store", away)

@@ -4,19 +4,25 @@ The remote store is fsspec's in memory; ``test_store_remote`` has a real server.
 """
 
 import os
+import stat
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import fsspec
 import msgspec
 import pytest
 
-from pp_precompile.contract.errors import UntrustedError
+from pp_precompile.contract.errors import CorruptError, StoreError, UntrustedError
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.program import ProgramEntry
 from pp_precompile.contract.signature import MAX_SIGNATURES_BYTES, Signature
+from pp_precompile.store import safety
 from pp_precompile.store.fsck import check_store
+from pp_precompile.store.gc import GRACE_SECONDS, Keep, collect
 from pp_precompile.store.keys import PrivateKey, generate, read_private
+from pp_precompile.store.location import cache_folder
+from pp_precompile.store.references import references
 from pp_precompile.store.remote import Remote
 from pp_precompile.store.shelf import BLOBS, BUILDS
 from pp_precompile.store.signatures import Received, Trust
@@ -231,3 +237,114 @@ def test_a_build_is_never_seen_before_its_signature(
     copy(source, target, [manifest.build_id])
     assert written[-2:] == [f"{manifest.build_id}.sig", f"{manifest.build_id}.msgpack"]
     assert host.builds.read(manifest.build_id) == manifest
+
+
+def test_a_cache_is_for_its_owner_alone() -> None:
+    root = open_store(URL, create=True).root
+    assert stat.S_IMODE(root.stat().st_mode) == 0o700
+    assert open_store(URL, create=False).root == root
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o702, 0o1777])
+def test_a_cache_that_others_can_write_is_refused(mode: int) -> None:
+    root = open_store(URL, create=True).root
+    root.chmod(mode)
+    with pytest.raises(StoreError, match="PPC208") as caught:
+        open_store(URL, create=False)
+    assert "PP_PRECOMPILE_CACHE" in str(caught.value)
+
+
+def test_a_cache_that_another_user_made_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = cache_folder(URL)
+    root.mkdir(parents=True, mode=0o755)
+    root.chmod(0o755)
+    monkeypatch.setattr(safety.os, "geteuid", lambda: root.stat().st_uid + 1)
+    with pytest.raises(StoreError, match="PPC208"):
+        open_store(URL, create=False)
+    assert list(root.iterdir()) == []
+
+
+def test_a_link_in_a_cache_s_place_is_refused(tmp_path: Path) -> None:
+    root = cache_folder(URL)
+    root.parent.mkdir(parents=True)
+    (tmp_path / "mine").mkdir(mode=0o700)
+    root.symlink_to(tmp_path / "mine")
+    with pytest.raises(StoreError, match="PPC208"):
+        open_store(URL, create=False)
+    assert list((tmp_path / "mine").iterdir()) == []
+
+
+def uploaded(seconds_ago: float, folder: str = "") -> None:
+    """Make everything below a folder of the remote store that old."""
+    files = fsspec.filesystem("memory")
+    for path, file in files.store.items():
+        if path.startswith(f"/bucket/store/{folder}"):
+            file.created -= timedelta(seconds=seconds_ago)
+
+
+def test_a_second_collector_leaves_what_was_freed_a_moment_ago(host: Store) -> None:
+    """The blobs are old, but the time of grace begins when their build goes."""
+    store = open_store(URL, create=True)
+    manifest = publish(store)
+    uploaded(2 * GRACE_SECONDS)
+    read = Store(host.root, host.remote).builds.read(manifest.build_id)
+    planned = collect(store, Keep(newest=0), dry_run=True)
+    assert (planned.builds, planned.waiting) == ([manifest.build_id], len(manifest.blobs()))
+    assert store.builds.ids() == [manifest.build_id]
+    for _ in range(3):
+        assert collect(store, Keep(newest=0)).blobs == 0
+    assert store.builds.ids() == []
+    for ref in read.blobs().values():
+        host.blobs.get(ref)
+    uploaded(GRACE_SECONDS / 2, "freed")
+    assert collect(store, Keep()).blobs == 0
+    uploaded(GRACE_SECONDS, "freed")
+    assert collect(store, Keep()).blobs == len(manifest.blobs())
+    assert fsspec.filesystem("memory").find("/bucket/store") == []
+
+
+def test_a_build_that_came_back_and_goes_again_has_its_time_again() -> None:
+    store = open_store(URL, create=True)
+    manifest = publish(store)
+    collect(store, Keep(newest=0))
+    publish(store)
+    uploaded(2 * GRACE_SECONDS)
+    assert collect(store, Keep()).blobs == 0
+    collect(store, Keep(newest=0))
+    swept = collect(store, Keep(newest=0))
+    assert (swept.blobs, swept.waiting) == (0, len(manifest.blobs()))
+
+
+def test_a_damaged_record_keeps_everything() -> None:
+    store = open_store(URL, create=True)
+    publish(store)
+    uploaded(2 * GRACE_SECONDS)
+    collect(store, Keep(newest=0))
+    [path] = fsspec.filesystem("memory").find("/bucket/store/freed")
+    fsspec.filesystem("memory").pipe_file(path, b"\x80")
+    with pytest.raises(CorruptError, match="PPC204"):
+        collect(store, Keep())
+    assert len(list(store.blobs)) == 4
+
+
+def test_collecting_goes_by_what_lies_there_now(host: Store) -> None:
+    """Not by this host's copy of a manifest that was replaced since."""
+    store = open_store(URL, create=True)
+    publish(store)
+    reader = Store(host.root, host.remote)
+    assert len(references(reader).builds) == 1
+    added = store.blobs.put(b"of the new one")
+    new = publish(store, modules="new")
+    stage = new.stages[0]
+    programs = {
+        role: msgspec.structs.replace(program, blob=added)
+        for role, program in stage.programs.items()
+    }
+    stage = msgspec.structs.replace(stage, programs=programs)
+    store.builds.publish(msgspec.structs.replace(new, stages=(stage, *new.stages[1:])))
+    uploaded(2 * GRACE_SECONDS)
+    collect(reader, Keep())
+    assert added.digest in set(store.blobs)
+    assert check_store(store).sound

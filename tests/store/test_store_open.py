@@ -12,7 +12,7 @@ import pytest
 
 from pp_precompile.contract.errors import StoreError
 from pp_precompile.store import atomic, lock, pins, shelf
-from pp_precompile.store.shelf import KINDS, SIGNATURES
+from pp_precompile.store.shelf import FREED, KINDS, SIGNATURES
 from pp_precompile.store.store import Store, open_store
 from tests.manifests import make_manifest, some_digest
 from tests.pages import quoted, table
@@ -40,7 +40,7 @@ def test_files_lie_where_the_page_says() -> None:
         [f"{pins.FOLDER}/abcdef…"],
         [lock.FILE],
     ]
-    for kind, (path, _) in zip((*KINDS, SIGNATURES), objects, strict=True):
+    for kind, (path, _) in zip((*KINDS, SIGNATURES, FREED), objects, strict=True):
         [template] = quoted(path)
         wanted = template.replace("abcdef…", digest).replace("/ab/", f"/{digest[:2]}/")
         assert "/".join(kind.parts(digest)) == wanted
