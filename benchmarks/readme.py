@@ -1,9 +1,9 @@
 """Put measured tables into README.md: ``python -m benchmarks.readme FILE.json…``.
 
-The files come from ``python -m benchmarks.warm_start --json FILE`` and from
-``python -m benchmarks.step_time --json FILE``. Each of the two benchmarks has a section between two
-marks; only what stands there is replaced, and only if a file of that benchmark is given. So no
-number in these sections was typed by hand.
+The files come from ``python -m benchmarks.warm_start --json FILE``, and so from
+``benchmarks.step_time`` and ``benchmarks.store``. Each of these has a section between two marks;
+only what stands there is replaced, and only if a file of that benchmark is given. So no number in
+these sections was typed by hand.
 """
 
 import json
@@ -12,13 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import step_tables
+from benchmarks import step_report, step_tables, store_report, store_tables
 from benchmarks.machine import one_line
 from benchmarks.outcome import PHASES
 from benchmarks.process import ROOT
 from benchmarks.ratios import RATIOS
 from benchmarks.spread import spread
-from benchmarks.step_report import BENCHMARK
 
 Report = Mapping[str, Any]
 
@@ -37,6 +36,10 @@ WARM_START = Marks(
 STEP_TIME = Marks(
     "<!-- measured by benchmarks.step_time, written by benchmarks.readme -->",
     "<!-- end of what benchmarks.step_time measured -->",
+)
+STORE = Marks(
+    "<!-- measured by benchmarks.store, written by benchmarks.readme -->",
+    "<!-- end of what benchmarks.store measured -->",
 )
 
 
@@ -71,8 +74,7 @@ def sections(reports: Iterable[Report]) -> Iterator[tuple[Marks, str]]:
     """Yield the marks and the content of every section that a report is for."""
     texts: dict[Marks, list[str]] = {}
     for report in reports:
-        is_steps = report.get("benchmark") == BENCHMARK
-        marks, write = (STEP_TIME, _steps) if is_steps else (WARM_START, _starts)
+        marks, write = _SECTIONS.get(report.get("benchmark", ""), (WARM_START, _starts))
         texts.setdefault(marks, []).append(write(report))
     for marks, parts in texts.items():
         yield marks, "\n".join(parts)
@@ -88,11 +90,21 @@ def _steps(report: Report) -> str:
     return "\n".join([*lines, _checked(report, largest), ""])
 
 
+def _store(report: Report) -> str:
+    lines = [store_tables.what(report), ""]
+    for grid in store_tables.grids(report):
+        lines += [grid.markdown(), ""]
+    return "\n".join([*lines, f"Checked: {_checks(report)}.", ""])
+
+
 def _checked(report: Report, largest: float) -> str:
-    checks = "; ".join(
+    return f"Checked: {_checks(report)} (largest difference {largest:.0e})."
+
+
+def _checks(report: Report) -> str:
+    return "; ".join(
         what if holds else f"**not**: {what}" for what, holds in report["checks"].items()
     )
-    return f"Checked: {checks} (largest difference {largest:.0e})."
 
 
 def _starts(report: Report) -> str:
@@ -123,6 +135,13 @@ def _text(measured: Mapping[str, Any]) -> str:
 
 def _row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+_SECTIONS = {
+    step_report.BENCHMARK: (STEP_TIME, _steps),
+    store_report.BENCHMARK: (STORE, _store),
+}
+"""Marks and writer by what a report calls its benchmark; those of warm starts don't say."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 import re
+from pathlib import Path
 
 import pytest
 
@@ -9,8 +10,10 @@ from benchmarks.process import ROOT
 from benchmarks.report import as_dict
 from benchmarks.step_report import as_dict as as_step_dict
 from benchmarks.step_ways import WARMUP, WAYS
+from benchmarks.store_report import as_dict as as_store_dict
 from tests.benchmarks.outcomes import samples
 from tests.benchmarks.step_samples import measured, wrapper
+from tests.benchmarks.store_samples import measured as measured_store
 
 MACHINE: dict[str, object] = {
     "cpu": "Some CPU",
@@ -58,6 +61,21 @@ def test_the_section_of_steps_holds_schedules_refusals_and_checks() -> None:
         "graph_pp refuses GPipe: “GraphPP wants another schedule”\n",
         "Checked: losses and gradient norms of ours",
         "(largest difference 0e+00).",
+    ):
+        assert expected in text
+
+
+def test_the_section_of_the_store_holds_machine_tables_and_checks(tmp_path: Path) -> None:
+    facts = {**MACHINE, "file_system": "ext4", "git": "2.39.5", "load_average": 0.5}
+    measured = measured_store(tmp_path)
+    measured.upkeep.sound = False
+    ((marks, text),) = readme.sections([as_store_dict(facts, measured)])
+    assert marks == readme.STORE
+    for expected in (
+        "Machine: Some CPU, 2 cores, 8 GiB, Linux, ext4 file system",
+        "| time, ratio | git_level_0/store | git/store | copy/store |",
+        "Checked: every load in every way returned the bytes that were published; no process",
+        "**not**: fsck counted every build",
     ):
         assert expected in text
 
