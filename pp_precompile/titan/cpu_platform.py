@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from pp_precompile.titan import gloo
+
 
 class _CpuDevice(types.ModuleType):
     """``torch.cpu`` with what torchtitan expects of a device module; one device per process."""
@@ -83,6 +85,7 @@ def enable() -> None:
         return
     if "torchtitan.distributed.utils" in sys.modules:
         raise RuntimeError("the CPU platform must be enabled before torchtitan is imported")
+    gloo.use_one_thread()
     utils.device_type = "cpu"
     utils.device_module = _CpuDevice("pp_precompile.titan.cpu_device")
 
