@@ -98,11 +98,15 @@ def test_a_folder_that_may_not_be_read_is_one_error(
 ) -> None:
     (store.root / part).chmod(0o700)
     with another_user(), pytest.raises(StoreError) as caught:
-        theirs = open_store(store.root, create=False)
-        for ref in theirs.builds.read(build.build_id).blobs().values():
-            theirs.blobs.get(ref)
+        _load(store.root, build)
     assert caught.value.code == "PPC201"
     assert "(EACCES)" in str(caught.value)
+
+
+def _load(root: Path, build: Manifest) -> None:
+    store = open_store(root, create=False)
+    for ref in store.builds.read(build.build_id).blobs().values():
+        store.blobs.get(ref)
 
 
 def test_a_blob_that_may_not_be_read_is_named(store: Store, build: Manifest) -> None:
