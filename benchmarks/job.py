@@ -1,15 +1,13 @@
 """The job that is measured, and the ways to start it."""
 
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import launch
 from benchmarks.hosts import bare_host, building_host
 from benchmarks.outcome import Outcome
-
-COLD, WARM, EAGER = "cold_jit", "warm_fresh_host", "eager"
+from benchmarks.places import Places
 
 STRICT = ("--compile.precompile_policy", "strict")
 """Refuse to compile: a warm run that would have to ends with an error instead."""
@@ -61,23 +59,19 @@ def build(job: Job, folder: Path, store: Path) -> float:
     return launch.build(words, building_host(folder / "host"), folder, store=store)
 
 
-def cold(job: Job, folder: Path, store: Path) -> Outcome:
+def cold(job: Job, folder: Path, places: Places) -> Outcome:
     """Train on a fresh host with a compiler and no store: compiles, and fills a store."""
     words = job.precompiled(folder / "store")
     return launch.train(words, building_host(folder / "host"), folder, ranks=job.ranks)
 
 
-def warm(job: Job, folder: Path, store: Path) -> Outcome:
-    """Train on a fresh host without a compiler, from a copy of ``store`` in another place."""
-    copy = shutil.copytree(store, folder / "store")
+def warm(job: Job, folder: Path, places: Places) -> Outcome:
+    """Train on a fresh host without a compiler, from a copy of the store in another place."""
+    copy = shutil.copytree(places.store, folder / "store")
     words = job.precompiled(Path(copy), *STRICT)
     return launch.train(words, bare_host(folder / "host"), folder, ranks=job.ranks)
 
 
-def eager(job: Job, folder: Path, store: Path) -> Outcome:
+def eager(job: Job, folder: Path, places: Places) -> Outcome:
     """Train through torchtitan's own pipeline, compiling nothing, on a host like a warm one."""
     return launch.train(job.eager(), bare_host(folder / "host"), folder, ranks=job.ranks)
-
-
-WAYS: dict[str, Callable[[Job, Path, Path], Outcome]] = {COLD: cold, WARM: warm, EAGER: eager}
-"""The ways to start the job, by name: called with a folder of their own and the built store."""

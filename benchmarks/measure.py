@@ -3,8 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.job import WAYS, Job
+from benchmarks.job import Job
 from benchmarks.outcome import Outcome
+from benchmarks.places import Places
+from benchmarks.ways import Way
 
 Samples = Mapping[str, Sequence[Outcome]]
 """The runs of each way, in the order of the repetitions."""
@@ -28,23 +30,30 @@ def rotated(ways: Sequence[str], times: int) -> Sequence[str]:
 
 
 def measure(
-    job: Job, folder: Path, store: Path, *, repeat: int, done: Callable[[int, str, Outcome], None]
+    job: Job,
+    folder: Path,
+    places: Places,
+    ways: Mapping[str, Way],
+    *,
+    repeat: int,
+    done: Callable[[int, str, Outcome], None],
 ) -> Samples:
     """Run the job ``repeat`` times in every way, each time on a fresh host.
 
     Args:
         job: what to run.
         folder: gets a folder for every run, with its output.
-        store: a built store for the warm runs.
+        places: a built store for the warm runs, and the caches of those that need one.
+        ways: the ways to start the job, by name.
         repeat: the number of repetitions.
         done: called after every run.
 
     Raises:
         CommandError: if a run fails or hangs.
     """
-    samples: dict[str, list[Outcome]] = {way: [] for way in WAYS}
-    for repetition, way in order(list(WAYS), repeat):
-        outcome = WAYS[way](job, folder / f"{way}_{repetition}", store)
+    samples: dict[str, list[Outcome]] = {way: [] for way in ways}
+    for repetition, way in order(list(ways), repeat):
+        outcome = ways[way](job, folder / f"{way}_{repetition}", places)
         samples[way].append(outcome)
         done(repetition, way, outcome)
     return samples

@@ -1,21 +1,25 @@
 """What a measurement says: phases, ratios and checks, from the samples of all repetitions."""
 
 from benchmarks import losses
-from benchmarks.job import COLD, EAGER, WARM
 from benchmarks.measure import Samples
 from benchmarks.outcome import PHASES
 from benchmarks.spread import Spread, ratio, spread
+from benchmarks.ways import COLD, EAGER, GRAPH_PP_CACHE, GRAPH_PP_WAYS, MEGA_CACHE, WARM
 
 RATIOS: dict[str, tuple[str, str, str]] = {
     f"{COLD}/{WARM}": (COLD, WARM, "stages"),
     f"{COLD}/{WARM}_first_step": (COLD, WARM, "first_step_done"),
+    f"{GRAPH_PP_CACHE}/{WARM}": (GRAPH_PP_CACHE, WARM, "stages"),
+    f"{GRAPH_PP_CACHE}/{WARM}_first_step": (GRAPH_PP_CACHE, WARM, "first_step_done"),
+    f"{MEGA_CACHE}/{WARM}": (MEGA_CACHE, WARM, "stages"),
+    f"{MEGA_CACHE}/{WARM}_first_step": (MEGA_CACHE, WARM, "first_step_done"),
     f"{WARM}/{EAGER}_first_step": (WARM, EAGER, "first_step_done"),
     f"{WARM}/{EAGER}_steady": (WARM, EAGER, "steady_step"),
 }
 """Ratios by name: numerator, denominator, phase."""
 
-EAGER_TOLERANCE = 1e-5
-"""Largest relative difference to eager losses: float32 sums in another order, over a few steps."""
+TOLERANCE = 1e-5
+"""Largest relative difference between losses: float32 sums in another order, over a few steps."""
 
 
 def phase(samples: Samples, way: str, name: str) -> list[float]:
@@ -29,10 +33,11 @@ def phases(samples: Samples) -> dict[str, dict[str, Spread]]:
 
 
 def ratios(samples: Samples) -> dict[str, Spread]:
-    """Return every ratio of :data:`RATIOS`."""
+    """Return every ratio of :data:`RATIOS` whose two ways were measured."""
     return {
         name: ratio(phase(samples, above, what), phase(samples, below, what))
         for name, (above, below, what) in RATIOS.items()
+        if above in samples and below in samples
     }
 
 
@@ -40,17 +45,23 @@ def checks(samples: Samples) -> dict[str, bool]:
     """Return what must hold for the times to mean anything, by a sentence each."""
     first = samples[COLD][0]
     compiled = [*samples[COLD], *samples[WARM]]
-    return {
+    found = {
         "losses and gradient norms of cold and warm runs are equal bit for bit": all(
             losses.same_bits(outcome, first) for outcome in compiled
         ),
-        f"losses of eager runs are equal within {EAGER_TOLERANCE:.0e}": (
-            eager_difference(samples) <= EAGER_TOLERANCE
+        f"losses of eager runs are equal within {TOLERANCE:.0e}": (
+            difference(samples, EAGER) <= TOLERANCE
         ),
     }
+    theirs = [way for way in GRAPH_PP_WAYS if way in samples]
+    if theirs:
+        found[f"losses of GraphPP are equal within {TOLERANCE:.0e}"] = all(
+            difference(samples, way) <= TOLERANCE for way in theirs
+        )
+    return found
 
 
-def eager_difference(samples: Samples) -> float:
-    """Return the largest relative difference between the losses of eager and cold runs."""
+def difference(samples: Samples, way: str) -> float:
+    """Return the largest relative difference between losses of ``way`` and of a cold run."""
     first = samples[COLD][0]
-    return max(losses.difference(outcome, first) for outcome in samples[EAGER])
+    return max(losses.difference(outcome, first) for outcome in samples[way])

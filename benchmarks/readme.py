@@ -113,8 +113,10 @@ def _starts(report: Report) -> str:
     count = len(report["samples"][ways[0]])
     shard = job.get("shard", 1)
     sharded = f", FSDP over {shard} ranks" if shard > 1 else ""
+    schedule = f", {job['schedule']}" if job.get("schedule") else ""
     head = (
-        f"`{job['config']}`, pipeline degree {job['degree']}{sharded}, {job['steps']} steps, "
+        f"`{job['config']}`, pipeline degree {job['degree']}{schedule}{sharded}, "
+        f"{job['steps']} steps, "
         f"repetitions: {count}. Machine: {one_line(report['machine'])}. The build took "
         f"{report['build_seconds']:.0f} s.\n"
     )
@@ -126,7 +128,8 @@ def _starts(report: Report) -> str:
     lines += [
         _row(f"`{name}`", PHASES[RATIOS[name][2]], _text(ratio)) for name, ratio in ratios.items()
     ]
-    return "\n".join([*lines, "", _checked(report, report["eager_loss_difference"]), ""])
+    lines += ["", *(f"{way}: “{reason}”\n" for way, reason in report.get("refused", {}).items())]
+    return "\n".join([*lines, _checked(report, report["eager_loss_difference"]), ""])
 
 
 def _text(measured: Mapping[str, Any]) -> str:

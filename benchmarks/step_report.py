@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks import losses
 from benchmarks.job import Job
-from benchmarks.ratios import EAGER_TOLERANCE
+from benchmarks.ratios import TOLERANCE
 from benchmarks.spread import Spread, ratio, spread
 from benchmarks.step_ways import COMPILED, OURS, SCHEDULES, WARMUP
 from benchmarks.steps import FIGURES, Steps
@@ -68,8 +68,8 @@ def checks(measured: Sequence[Measured]) -> dict[str, bool]:
         "losses and gradient norms of ours are equal bit for bit in all repetitions": all(
             one.same_bits() for one in measured
         ),
-        f"losses of all ways are equal within {EAGER_TOLERANCE:.0e} in every schedule": (
-            largest <= EAGER_TOLERANCE
+        f"losses of all ways are equal within {TOLERANCE:.0e} in every schedule": (
+            largest <= TOLERANCE
         ),
     }
 

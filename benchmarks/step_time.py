@@ -30,13 +30,15 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine, step_report, step_tables
+from benchmarks.graph_pp import RefusedError
 from benchmarks.hosts import building_host
 from benchmarks.job import Job
 from benchmarks.measure import rotated
 from benchmarks.options import at_least
+from benchmarks.places import Places
 from benchmarks.process import CommandError, end_children_when_ended, run
 from benchmarks.step_report import Measured
-from benchmarks.step_ways import OURS, SCHEDULES, WARMUP, WAYS, Places, RefusedError, build
+from benchmarks.step_ways import OURS, SCHEDULES, WARMUP, WAYS, build
 from benchmarks.tables import check_lines
 from pp_precompile.contract.errors import PrecompileError
 from pp_precompile.graph.bubble import bubble_fraction
@@ -66,7 +68,7 @@ def _run(options: argparse.Namespace, folder: Path) -> bool:
     facts = machine.describe()
     jobs = [_job(options, schedule) for schedule in options.schedules]
     console.print(f"{jobs[0].config}, {options.ranks} ranks\n{machine.one_line(facts)}")
-    places = Places(store=folder / "store", cache=folder / "cache")
+    places = Places.below(folder)
     measured = [_built(job, folder, places) for job in jobs]
     wrapper = []
     report: dict[str, Any] = {}

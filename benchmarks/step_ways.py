@@ -1,15 +1,14 @@
 """The ways to run a pipeline schedule whose steps are measured, and how each is started."""
 
 import dataclasses
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import graph_pp as graphs
 from benchmarks import launch
 from benchmarks.hosts import bare_host, building_host
 from benchmarks.job import STRICT, Job
-from benchmarks.process import CommandError
+from benchmarks.places import Places
 from benchmarks.steps import Steps, read_steps
 
 OURS, GRAPH_PP, EAGER, EAGER_PLAIN = "ours", "graph_pp", "eager", "eager_plain"
@@ -32,29 +31,6 @@ WARMUP = 3
 
 PLAIN_MODULE = "benchmarks.plain_llama3"
 
-_GRAPH_PP = (
-    *("--compile.inductor_compilation", "full"),
-    # Orders gathers of sharded parameters, of which there are none here; it asks Triton for the
-    # memory bandwidth of a GPU, and fails without one.
-    *("--compile.disable_passes", "joint_transformer_block_bucketing_reordering_pass"),
-    # The first step compiles, and the other ranks wait for it.
-    *("--comm.init_timeout_seconds", "900"),
-)
-
-_REFUSAL = re.compile(r"ValueError: (GraphPP .+)")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Places:
-    """What runs share: a store with every build, and a compiler cache for GraphPP."""
-
-    store: Path
-    cache: Path
-
-
-class RefusedError(Exception):
-    """A way says that it does not run this schedule; the text is its reason."""
-
 
 def ours(job: Job, folder: Path, places: Places) -> Steps:
     """Train from the store, on a host without a compiler."""
@@ -69,13 +45,8 @@ def graph_pp(job: Job, folder: Path, places: Places) -> Steps:
         RefusedError: if it does not run the job's schedule.
     """
     host = building_host(folder / "host") | {"TORCHINDUCTOR_CACHE_DIR": str(places.cache)}
-    try:
-        return _train(job, [*job.arguments(), *_GRAPH_PP], host, folder)
-    except CommandError:
-        reason = refusal((folder / launch.OUTPUT).read_text(errors="replace"))
-        if reason is None:
-            raise
-        raise RefusedError(reason) from None
+    with graphs.refusals(folder):
+        return _train(job, [*job.arguments(), *graphs.ARGUMENTS], host, folder)
 
 
 def eager(job: Job, folder: Path, places: Places) -> Steps:
@@ -102,12 +73,6 @@ def build(job: Job, folder: Path, places: Places) -> float:
     words = [*job.arguments(), "--compile.precompile"]
     host = building_host(folder / "host")
     return launch.build(words, host, folder, store=places.store)
-
-
-def refusal(output: str) -> str | None:
-    """Return GraphPP's own words if the output says that it refuses the job, else None."""
-    match = _REFUSAL.search(output)
-    return match[1].strip() if match else None
 
 
 def _train(job: Job, words: list[str], host: dict[str, str], folder: Path) -> Steps:

@@ -1,10 +1,16 @@
 """How long a start takes: cold, warm on a fresh host, and eager, side by side in one run.
 
-``python -m benchmarks.warm_start [--repeat 3] [--degree 4] [--shard 1] [--json FILE]``
+``python -m benchmarks.warm_start [--repeat 5] [--degree 4] [--shard 1] [--json FILE]``
 
 - ``cold_jit``: no store, empty caches; stages are compiled on the fly, and stored.
 - ``warm_fresh_host``: the store of a build; empty caches, no compiler on ``PATH``, policy strict.
 - ``eager``: the same model through torchtitan's own pipeline, without compilation.
+
+And where torchtitan's GraphPP runs the job, with its graphs compiled whole by Inductor:
+
+- ``graph_pp_warm_cache``: in the place where it ran before, with Inductor's cache on the same disk.
+- ``mega_cache``: on a fresh host with a compiler, with the artifacts that
+  ``torch.compiler.save_cache_artifacts`` gave in an earlier run.
 
 Same seed, same machine, repetitions interleaved. Ends with 1 if a check fails.
 """
@@ -19,13 +25,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import job as jobs
-from benchmarks import machine, ratios, report, tables
-from benchmarks.job import Job
+from benchmarks import graph_pp, machine, ratios, report, tables
+from benchmarks.job import Job, build
 from benchmarks.measure import measure
 from benchmarks.options import at_least
 from benchmarks.outcome import Outcome
-from benchmarks.process import CommandError
+from benchmarks.places import Places
+from benchmarks.process import CommandError, end_children_when_ended
+from benchmarks.ways import EAGER, GRAPH_PP_WAYS, WAYS, Way
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,7 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         degree=options.degree,
         shard=options.shard,
         steps=options.steps,
+        schedule=options.schedule if options.degree > 1 else None,
     )
+    end_children_when_ended()
     folder = Path(tempfile.mkdtemp(prefix="pp_precompile-warm_start-"))
     try:
         good = _run(job, folder, repeat=options.repeat, json_file=options.json)
@@ -50,13 +59,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(job: Job, folder: Path, *, repeat: int, json_file: Path | None) -> bool:
     """Measure and report; returns whether every check holds."""
-    console = Console(width=100, soft_wrap=True)
+    console = Console(width=140, soft_wrap=True)
     facts = machine.describe()
     ranks = f"{job.degree} pipeline stage(s), {job.ranks} rank(s)"
     console.print(f"{job.config}, {ranks}\n{machine.one_line(facts)}")
-    store = folder / "store"
-    seconds = jobs.build(job, folder / "build", store)
+    places = Places.below(folder)
+    seconds = build(job, folder / "build", places.store)
     console.print(f"built in {seconds:.1f} s")
+    ways, refused = _ways(job, folder, places)
+    for way, reason in refused.items():
+        console.print(f"{way}: refused: {reason}")
 
     def done(repetition: int, way: str, outcome: Outcome) -> None:
         phases = outcome.phases
@@ -65,25 +77,40 @@ def _run(job: Job, folder: Path, *, repeat: int, json_file: Path | None) -> bool
             f"process start to end of step 1 {phases['first_step_done']:.1f} s"
         )
 
-    samples = measure(job, folder, store, repeat=repeat, done=done)
+    samples = measure(job, folder, places, ways, repeat=repeat, done=done)
     console.print(tables.phase_table(ratios.phases(samples)))
     console.print(tables.ratio_table(ratios.ratios(samples)))
     checks = ratios.checks(samples)
     console.print("\n".join(tables.check_lines(checks)))
-    console.print(f"largest relative difference to eager: {ratios.eager_difference(samples):.1e}")
+    console.print(f"largest relative difference to eager: {ratios.difference(samples, EAGER):.1e}")
     if json_file is not None:
-        data = report.as_dict(job, facts, samples, build_seconds=seconds)
+        data = report.as_dict(job, facts, samples, build_seconds=seconds, refused=refused)
         json_file.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return all(checks.values())
+
+
+def _ways(job: Job, folder: Path, places: Places) -> tuple[dict[str, Way], dict[str, str]]:
+    """Return the ways to measure, and the reasons for those that do not run the job."""
+    if job.degree == 1 or job.shard > 1:
+        reason = "GraphPP runs pipelines only, and on a CPU none with data parallelism"
+        return WAYS, dict.fromkeys(GRAPH_PP_WAYS, reason)
+    try:
+        graph_pp.fill(job, folder / "fill", places)
+    except graph_pp.RefusedError as error:
+        return WAYS, dict.fromkeys(GRAPH_PP_WAYS, str(error))
+    return {**WAYS, **GRAPH_PP_WAYS}, {}
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.warm_start", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--repeat", type=at_least(1), default=3, help="repetitions (3)")
+    parser.add_argument("--repeat", type=at_least(1), default=5, help="repetitions (5)")
     parser.add_argument("--degree", type=int, default=4, choices=(1, 2, 4), help="stages (4)")
     parser.add_argument("--shard", type=int, default=1, choices=(1, 2, 4), help="FSDP ranks (1)")
+    parser.add_argument(
+        "--schedule", default="Interleaved1F1B", help="of a pipeline (Interleaved1F1B)"
+    )
     parser.add_argument("--steps", type=at_least(2), default=6, help="training steps (6)")
     parser.add_argument("--module", default="pp_precompile.models.llama3")
     parser.add_argument("--config", default="llama3_debugmodel_sdpa")

@@ -1,10 +1,11 @@
 """From a stage's record to callable programs."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from pp_precompile.contract import encoding
+from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.errors import LoadError, PrecompileError, Where
 from pp_precompile.contract.program import BlobRef, ProgramBlob, ProgramRecord
 from pp_precompile.contract.stage import StageRecord
@@ -26,26 +27,47 @@ class LoadedStage:
     programs: Mapping[str, BoxedCallable]
 
 
-def load_stage(record: StageRecord, read: ReadBlob) -> LoadedStage:
-    """Load every program of a stage.
+def load_stages(records: Iterable[StageRecord], read: ReadBlob) -> dict[int, LoadedStage]:
+    """Load every program of some stages; returns the stages by index.
+
+    A program that several of them share is loaded once: it holds no state of a stage.
 
     Args:
-        record: the stage in the manifest.
-        read: returns a blob's bytes, already verified: they hold a pickle and machine code.
+        records: the stages in the manifest.
+        read: returns a blob's bytes, already verified: they hold a pickle and machine code. It is
+            called once for each distinct blob.
 
     Raises:
         StoreError: if a blob is missing or damaged.
         LoadError: PPC303 or PPC305 if verified bytes cannot be made callable.
     """
-    programs = {
-        role: load_program(program, read, Where(stage=record.index, program=role))
-        for role, program in record.programs.items()
+    loaded: dict[Digest, BoxedCallable] = {}
+
+    def program(record: ProgramRecord, where: Where) -> BoxedCallable:
+        digest = record.blob.digest
+        if digest not in loaded:
+            loaded[digest] = load_program(record, read, where)
+        return loaded[digest]
+
+    return {
+        stage.index: LoadedStage(
+            record=stage,
+            programs={
+                role: program(record, Where(stage=stage.index, program=role))
+                for role, record in stage.programs.items()
+            },
+        )
+        for stage in records
     }
-    return LoadedStage(record=record, programs=programs)
+
+
+def load_stage(record: StageRecord, read: ReadBlob) -> LoadedStage:
+    """Load every program of one stage; see :func:`load_stages`."""
+    return load_stages([record], read)[record.index]
 
 
 def load_program(record: ProgramRecord, read: ReadBlob, where: Where) -> BoxedCallable:
-    """Load one program; see :func:`load_stage`."""
+    """Load one program; see :func:`load_stages`."""
     data = read(record.blob)
     blob = encoding.decode(data, ProgramBlob, what=f"blob {record.blob.digest}", code="PPC204")
     try:

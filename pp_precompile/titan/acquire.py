@@ -25,8 +25,9 @@ from pp_precompile.graph.columns import group_columns
 from pp_precompile.graph.refuse import refuse
 from pp_precompile.runtime.agreement import Agreement
 from pp_precompile.runtime.binding import check_module
-from pp_precompile.runtime.loader import LoadedStage, load_stage
+from pp_precompile.runtime.loader import LoadedStage, ReadBlob, load_stages
 from pp_precompile.runtime.sinks import MemorySink, StoreSink
+from pp_precompile.runtime.verified import VerifiedBlobs
 from pp_precompile.stage.portable import register_logical_groups
 from pp_precompile.stage.programs import Progress, TracedStage, compile_stages
 from pp_precompile.store.keys import PublicKey, read_public
@@ -82,32 +83,27 @@ def acquire(
         keys = read_public(trusted) if trusted else None
         store, writable = _open(location, policy, keys)
         with sl.log_trace_span("precompile_validate"):
-            manifest, miss = _look_up(job, store, location, modules, agreement.rank)
+            found = _look_up(job, store, location, modules, agreement.rank)
         with sl.log_trace_span("precompile_wait"):
-            requests = exchange(job, agreement, miss, writable=writable)
+            requests = exchange(job, agreement, found.miss, writable=writable)
         misses = any(request.miss for request in requests)
         if misses and policy == "strict":
             raise refusal(job, requests, store)
         if store is not None and not misses:
             _note_use(store, job.build_id, agreement.rank)
         agreed = time.perf_counter()
-        sink: StoreSink | MemorySink
         if misses:
             explain(job, requests, store)
             shared = store if all(request.writable for request in requests) else None
-            sink = StoreSink(shared, patient=True) if shared else MemorySink()
             with sl.log_trace_span("precompile_build"):
-                manifest = _build(job, modules, sink, agreement, shared=shared is not None)
-            if shared:
-                _publish(manifest, shared, agreement)
-            manifest = manifest.view(agreement.rank)
+                manifest, read = _build_into(shared, job, modules, agreement)
         else:
-            assert store is not None
-            assert manifest is not None
-            sink = StoreSink(store)
+            assert found.manifest is not None
+            assert found.blobs is not None
+            manifest, read = found.manifest, found.blobs.take
         built = time.perf_counter()
         with sl.log_trace_span("precompile_load"):
-            stages = {i: load_stage(manifest.stages[i], sink.read) for i in modules}
+            stages = load_stages([manifest.stages[i] for i in modules], read)
         with sl.log_trace_span("precompile_wait"):
             agreement.all_gather("loaded", b"", timeout=EXCHANGE_SECONDS)
     return Acquired(
@@ -160,27 +156,52 @@ def _note_use(store: Store, build_id: Digest, rank: int) -> None:
         store.builds.use(build_id)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """The fitting build as this rank has it, with its blobs, or why there is none."""
+
+    manifest: Manifest | None = None
+    blobs: VerifiedBlobs | None = None
+    miss: str = ""
+
+
 def _look_up(
     job: Job, store: Store | None, location: str, modules: Mapping[int, nn.Module], rank: int
-) -> tuple[Manifest | None, str]:
-    """Return the fitting build and an empty text, or None and why there is none.
+) -> _Found:
+    """Look for the build that fits.
 
     Everything that this rank will load is read and verified here, before ranks agree, and its
     modules are compared with what the stages were compiled for.
     """
     if store is None:
-        return None, f"there is no store at {location}"
+        return _Found(miss=f"there is no store at {location}")
+    blobs = VerifiedBlobs(store.blobs.get)
     try:
         manifest = store.builds.read(job.build_id).view(rank)
         findings = check_build(
-            manifest, host=job.environment, read_blob=store.blobs.get, stages=set(modules)
+            manifest, host=job.environment, read_blob=blobs.check, stages=set(modules)
         )
         refuse(findings, f"build {job.build_id[:12]}")
         for index, module in modules.items():
             check_module(module, manifest.stages[index], device=job.device.type)
     except (MissingBuildError, StaleBuildError, StoreError) as error:
-        return None, str(error)
-    return manifest, ""
+        return _Found(miss=str(error))
+    return _Found(manifest=manifest, blobs=blobs)
+
+
+def _build_into(
+    store: Store | None, job: Job, modules: Mapping[int, nn.Module], agreement: Agreement
+) -> tuple[Manifest, ReadBlob]:
+    """Compile what is missing and publish it, or keep it in memory if there is no store.
+
+    Returns the build as this rank has it, and what reads its blobs.
+    """
+    sink: StoreSink | MemorySink
+    sink = StoreSink(store, patient=True) if store else MemorySink()
+    manifest = _build(job, modules, sink, agreement, shared=store is not None)
+    if store:
+        _publish(manifest, store, agreement)
+    return manifest.view(agreement.rank), sink.read
 
 
 def _build(

@@ -31,6 +31,7 @@ from pp_precompile.titan.job import Job, describe_job
 from pp_precompile.titan.phases import Phases
 from pp_precompile.titan.schedule import check_microbatches
 from pp_precompile.titan.stages import parallel_stage, pipeline_schedule, pipeline_stage
+from pp_precompile.titan.start_metrics import start_metrics
 from pp_precompile.titan.supported import check_supported
 
 logger = logging.getLogger(__name__)
@@ -86,6 +87,9 @@ class PrecompileTrainer(GraphTrainer):
         start = time.perf_counter()
         super().train_step(data_iterator)
         self.phases.step_done(time.perf_counter() - start)
+        if self._stages is not None and len(self.phases.steps) == 1:
+            # torchtitan's own call for this step is over; TensorBoard and W&B merge the two.
+            self.metrics_processor.logger.log(start_metrics(self.phases), self.step)
 
     def close(self) -> None:
         """Close torchtitan's trainer, and say where the time went."""

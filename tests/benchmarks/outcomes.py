@@ -15,9 +15,11 @@ def outcome(seconds: float, losses: tuple[float, ...] = (8.0, 7.5), **phases: fl
 
 
 def samples() -> Samples:
-    """Return two repetitions: cold takes 40 and 60, warm 2, eager 1 seconds for everything."""
+    """Return two repetitions: in seconds cold takes 40 and 60 for everything, warm 2, eager 1."""
     return {
         "cold_jit": [outcome(40.0), outcome(60.0)],
         "warm_fresh_host": [outcome(2.0, steady_step=0.5), outcome(2.0, steady_step=0.5)],
         "eager": [outcome(1.0), outcome(1.0)],
+        "graph_pp_warm_cache": [outcome(6.0), outcome(8.0)],
+        "mega_cache": [outcome(20.0), outcome(10.0)],
     }

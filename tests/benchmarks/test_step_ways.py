@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from benchmarks import step_ways
+from benchmarks.graph_pp import RefusedError
 from benchmarks.job import STRICT, Job
+from benchmarks.places import Places
 from benchmarks.process import CommandError
-from benchmarks.step_ways import WAYS, Places, RefusedError
+from benchmarks.step_ways import WAYS
 from tests.benchmarks.step_samples import steps
 
 JOB = Job(module="m", config="c", degree=2, steps=5, schedule="LoopedBFS")
@@ -21,7 +23,7 @@ E1201 16:22 torch/distributed/elastic
 
 @pytest.fixture
 def places(tmp_path: Path) -> Places:
-    return Places(store=tmp_path / "store", cache=tmp_path / "cache")
+    return Places.below(tmp_path)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pp_precompile.graph.plan import BuildPlan, plan_of
 from pp_precompile.store.store import open_store
@@ -14,6 +15,7 @@ from tests.e2e.conftest import arguments
 pytestmark = pytest.mark.torchrun
 
 STRICT = ("--compile.precompile_policy", "strict")
+TENSORBOARD = ("--metrics.enable_tensorboard", "--metrics.save_for_all_ranks")
 
 
 def test_build_reports_every_stage(built: Path) -> None:
@@ -63,7 +65,7 @@ def warm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def warm(built: Path, warm_folder: Path) -> launch.Result:
     folder = warm_folder
     environment = launch.fresh_host(folder / "host")
-    job = arguments(4, built, *STRICT)
+    job = arguments(4, built, *STRICT, *TENSORBOARD)
     result = launch.train(job, environment, folder / "run", ranks=4)
     assert result.code == 0, result.output
     return result
@@ -103,6 +105,22 @@ def test_spans_and_counters_are_in_torchtitans_structured_log(
         for counter in ("hits", "misses", "programs_loaded", "bytes_loaded"):
             assert f"precompile_{counter}" in text
         assert "precompile_build_start" not in text
+
+
+def test_tensorboard_gets_every_ranks_start(warm: launch.Result, warm_folder: Path) -> None:
+    for rank, programs in enumerate((2, 2, 2, 3)):
+        (folder,) = (warm_folder / "run" / "dump").rglob(f"rank_{rank}")
+        events = EventAccumulator(str(folder))
+        events.Reload()
+        shown = {tag: events.Scalars(tag) for tag in events.Tags()["scalars"]}
+        start = {tag: found for tag, found in shown.items() if tag.startswith("precompile/")}
+        assert {(len(found), found[0].step) for found in start.values()} == {(1, 1)}
+        assert start["precompile/programs_loaded"][0].value == programs
+        assert start["precompile/programs_compiled"][0].value == 0
+        assert start["precompile/load(s)"][0].value > 0
+        assert start["precompile/build(s)"][0].value < start["precompile/imports(s)"][0].value
+        # torchtitan's own metrics of the step are there as ever.
+        assert [found.step for found in shown["grad_norm"]] == [1, 2, 3]
 
 
 def test_stores_hold_nothing_of_host_rank_or_path(built: Path, cache: Path) -> None:

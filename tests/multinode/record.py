@@ -42,7 +42,7 @@ def _install_faults() -> None:
         return msgspec.structs.replace(real_cpu(), **narrow) if _here("other_cpu") else real_cpu()
 
     job.cpu_device = cpu_device
-    for point, name in (("exchange", "exchange"), ("load", "load_stage")):
+    for point, name in (("exchange", "exchange"), ("load", "load_stages")):
         setattr(acquire, name, _pausing(point, getattr(acquire, name)))
 
 

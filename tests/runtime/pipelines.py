@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 
 from pp_precompile.contract.tensor import NamedTensor
-from pp_precompile.runtime.loader import LoadedStage, load_stage
+from pp_precompile.runtime.loader import LoadedStage, load_stages
 from pp_precompile.runtime.pipeline_stage import PrecompiledStage
 from pp_precompile.runtime.sinks import MemorySink
 from pp_precompile.runtime.stage_forward import StageForward, install
@@ -85,7 +85,8 @@ def compiled(stages: Sequence[nn.Module], kinds: str) -> list[LoadedStage]:
         for index, module in enumerate(stages)
     ]
     entries = compile_stages(traced, sink)
-    return [load_stage(stage.record(entries), sink.read) for stage in traced]
+    loaded = load_stages([stage.record(entries) for stage in traced], sink.read)
+    return [loaded[index] for index in range(len(stages))]
 
 
 def pipeline(

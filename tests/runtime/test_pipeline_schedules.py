@@ -36,11 +36,13 @@ def one_rank() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def loaded() -> dict[int, list[LoadedStage]]:
     """Stages with every program that a schedule may need, by the length of the pipeline."""
-    return {n: pipelines.compiled(pipelines.modules(n), "BIW") for n in (1, 2)}
+    return {n: pipelines.compiled(pipelines.modules(n), "BIW") for n in (1, 2, 3)}
 
 
-def _run(name: str, loaded: dict[int, list[LoadedStage]], steps: int = 1) -> tuple[Any, ...]:
-    modules = pipelines.modules(SCHEDULES[name][0])
+def _run(
+    name: str, loaded: dict[int, list[LoadedStage]], steps: int = 1, length: int | None = None
+) -> tuple[Any, ...]:
+    modules = pipelines.modules(length or SCHEDULES[name][0])
     schedule, stages, _ = pipelines.pipeline(name, modules, loaded[len(modules)])
     for _ in range(steps):
         losses: list[torch.Tensor] = []
@@ -52,7 +54,19 @@ def _run(name: str, loaded: dict[int, list[LoadedStage]], steps: int = 1) -> tup
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_losses_and_gradients_are_those_of_the_modules(name: str, loaded) -> None:
-    losses, parameters, modules = _run(name, loaded, steps=2)
+    _check_run(*_run(name, loaded, steps=2))
+
+
+def test_stages_of_one_structure_share_a_loaded_program(loaded) -> None:
+    first, *middle = loaded[3]
+    for role, program in middle[0].programs.items():
+        assert middle[1].programs[role] is program
+        assert first.programs.get(role) is not program
+    _check_run(*_run("LoopedBFS", loaded, steps=2, length=3))
+
+
+def _check_run(losses: Any, parameters: Any, modules: Any) -> None:
+    """Compare a run of two steps' last losses, and the last gradients, with the eager ones."""
     expected, gradients = pipelines.eager(modules)
     assert [loss.item() for loss in losses] == pytest.approx(expected, rel=1e-6)
     for found, wanted in zip(parameters, gradients, strict=True):
