@@ -6,8 +6,12 @@ GraphPP takes to trace and compile a rank's graphs, or to find them in a cache, 
 
 With ``$PP_PRECOMPILE_BENCHMARK_SAVE`` each rank leaves its cache artifacts in that folder at the
 end; with ``$PP_PRECOMPILE_BENCHMARK_LOAD`` it starts by loading them, which is the phase ``load``.
+Saving takes a change to torch 2.14: ``standalone_compile``, by which GraphPP calls Inductor, keeps
+its artifacts to itself, so that ``save_cache_artifacts`` alone has nothing to save. What is loaded
+is found by an unchanged torch.
 """
 
+import contextlib
 import os
 import sys
 import time
@@ -23,6 +27,8 @@ def main() -> int:
     if cpu_platform.needed():
         cpu_platform.enable()
     _time_graphs()
+    if SAVE in os.environ:
+        _collect_artifacts()
     from benchmarks.recorded_train import main as train
 
     code = train()
@@ -61,6 +67,13 @@ def _time_graphs() -> None:
 
     GraphTrainerStageGraphProvider.prepare_graphs = prepare_graphs
     Phases.as_dict = with_graphs  # type: ignore[method-assign]
+
+
+def _collect_artifacts() -> None:
+    """Let what ``standalone_compile`` compiles be recorded like anything else."""
+    from torch.compiler._cache import CacheArtifactManager
+
+    CacheArtifactManager.with_fresh_cache = staticmethod(contextlib.nullcontext)
 
 
 def _artifacts(folder: Path) -> Path:

@@ -10,7 +10,8 @@ And where torchtitan's GraphPP runs the job, with its graphs compiled whole by I
 
 - ``graph_pp_warm_cache``: in the place where it ran before, with Inductor's cache on the same disk.
 - ``mega_cache``: on a fresh host with a compiler, with the artifacts that
-  ``torch.compiler.save_cache_artifacts`` gave in an earlier run.
+  ``torch.compiler.save_cache_artifacts`` gave in an earlier run (see
+  :mod:`benchmarks.recorded_graph_pp`).
 
 Same seed, same machine, repetitions interleaved. Ends with 1 if a check fails.
 """
