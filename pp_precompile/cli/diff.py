@@ -13,6 +13,7 @@ def run(argv: Sequence[str]) -> int:
     parser = Parser("diff", "Compare two builds of a store.")
     parser.add_argument("a", metavar="A", help="first digits of a build's id")
     parser.add_argument("b", metavar="B", help="first digits of another build's id")
+    parser.takes_trusted_keys()
     parsed = parse(parser, argv)
     if parsed is None:
         return 0

@@ -40,6 +40,6 @@ def _print(found: Usage, pins: set[Digest]) -> None:
     print(
         f"{size(found.total_bytes)} bytes in all: {found.blobs} blobs {size(found.blob_bytes)}, "
         f"of which no build needs {size(found.spare_bytes)}; manifests "
-        f"{size(found.manifest_bytes)}, program entries {size(found.entry_bytes)}, leftovers "
-        f"{size(found.leftover_bytes)}"
+        f"{size(found.manifest_bytes)}, program entries {size(found.entry_bytes)}, records of "
+        f"builds that went {size(found.freed_bytes)}, leftovers {size(found.leftover_bytes)}"
     )

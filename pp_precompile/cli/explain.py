@@ -18,6 +18,7 @@ def run(argv: Sequence[str]) -> int:
     """Explain a build's key, or what differs between a job and the build nearest to it."""
     parser = Parser("explain", "List the key factors of a build or job.", job=True)
     parser.add_argument("--build", metavar="ID", help="first digits of a build's id")
+    parser.takes_trusted_keys()
     parsed = parse(parser, argv)
     if parsed is None:
         return 0

@@ -31,7 +31,9 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(argv: Sequence[str]) -> int:
     """List the builds; returns 1 if one of them is damaged, else 0."""
-    parsed = parse(Parser("ls", "List the builds of a store."), argv)
+    parser = Parser("ls", "List the builds of a store.")
+    parser.takes_trusted_keys()
+    parsed = parse(parser, argv)
     if parsed is None:
         return 0
     store = parsed.store()

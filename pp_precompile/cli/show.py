@@ -26,6 +26,7 @@ def run(argv: Sequence[str]) -> int:
         type=int,
         help="show what this global rank takes, of several variants",
     )
+    parser.takes_trusted_keys()
     parsed = parse(parser, argv)
     if parsed is None:
         return 0

@@ -50,6 +50,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--rank", metavar="R", type=int, action="append", help="read the blobs of this rank only"
     )
+    parser.takes_trusted_keys()
     parsed = parse(parser, argv)
     if parsed is None:
         return 0

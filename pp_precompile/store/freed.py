@@ -6,10 +6,12 @@ manifest that it takes away into ``freed/`` first, where the time of writing say
 blobs are free.
 """
 
+from collections.abc import Iterator
+
 from pp_precompile.contract.digest import Digest, digest_bytes
 from pp_precompile.contract.errors import CorruptError
 from pp_precompile.contract.manifest import MAX_MANIFEST_BYTES, Manifest
-from pp_precompile.store.shelf import FREED, Shelf
+from pp_precompile.store.shelf import FREED, Item, Shelf
 from pp_precompile.store.store import Store
 
 
@@ -47,6 +49,26 @@ class Freed:
             else:
                 blobs |= self._blobs(record)
         return blobs, old
+
+    def items(self) -> dict[Digest, Item]:
+        """Return every record with its size and the time since when its blobs are free.
+
+        Raises:
+            StoreError: PPC211.
+        """
+        return self._shelf.items()
+
+    def damaged(self) -> Iterator[CorruptError]:
+        """Yield the error of each record that cannot be relied on, by reading all of them.
+
+        Raises:
+            StoreError: PPC211.
+        """
+        for record in self.items():
+            try:
+                self._blobs(record)
+            except CorruptError as error:
+                yield error
 
     def forget(self, records: list[Digest]) -> None:
         """Delete records whose time is over.

@@ -7,6 +7,7 @@ from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.errors import CorruptError, PrecompileError
 from pp_precompile.contract.program import BlobRef
 from pp_precompile.graph.finding import Finding, from_error
+from pp_precompile.store.freed import Freed
 from pp_precompile.store.leftovers import leftovers
 from pp_precompile.store.references import References, references
 from pp_precompile.store.shelf import Item
@@ -46,7 +47,12 @@ def check_store(store: Store, progress: Progress = lambda done, of: None) -> Hea
     store = store.past_cache()
     known = references(store)
     blobs = store.blobs.items()
-    findings = [*known.findings, *_blobs(store, blobs, progress), *_missing(known, blobs)]
+    findings = [
+        *known.findings,
+        *_blobs(store, blobs, progress),
+        *_missing(known, blobs),
+        *map(from_error, Freed(store).damaged()),
+    ]
     needed = known.of_builds() | {ref.digest for ref in known.entries.values()}
     orphans = [item for digest, item in blobs.items() if digest not in needed]
     return Health(

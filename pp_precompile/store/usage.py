@@ -5,6 +5,7 @@ from collections import Counter
 import msgspec
 
 from pp_precompile.contract.digest import Digest
+from pp_precompile.store.freed import Freed
 from pp_precompile.store.leftovers import leftovers
 from pp_precompile.store.references import References
 from pp_precompile.store.store import Store
@@ -33,12 +34,15 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     entry_bytes: int
     spare_bytes: int
     """Of blobs that no build needs: kept for builders to reuse, until a collector takes them."""
+    freed_bytes: int
+    """Of the manifests of builds that went from behind a URL, kept for the time of grace."""
     leftover_bytes: int
 
     @property
     def total_bytes(self) -> int:
         """Everything."""
-        return self.blob_bytes + self.manifest_bytes + self.entry_bytes + self.leftover_bytes
+        stored = self.blob_bytes + self.manifest_bytes + self.entry_bytes
+        return stored + self.freed_bytes + self.leftover_bytes
 
 
 def usage(store: Store, known: References) -> Usage:
@@ -76,5 +80,6 @@ def usage(store: Store, known: References) -> Usage:
         manifest_bytes=sum(item.size for item in (*manifests.values(), *signatures.values())),
         entry_bytes=sum(item.size for item in store.programs.items().values()),
         spare_bytes=sum(item.size for d, item in blobs.items() if d not in needed_by),
+        freed_bytes=sum(item.size for item in Freed(store).items().values()),
         leftover_bytes=sum(size for _, size in leftovers(store)),
     )

@@ -1,5 +1,6 @@
 """The commands that care for a store, copy builds and sign them: all without torch."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,7 @@ def test_a_store_s_life(tmp_path: Path) -> None:
         other.build_id: None,
     }
     assert run("verify", store.root, "--build", one.build_id, *trusted).code == 0
+    _only_the_signed_one_is_read(run, store.root, one.build_id, other.build_id, trusted)
 
     packed = tmp_path / "build.tar"
     run("pack", store.root, packed, "--build", one.build_id)
@@ -64,6 +66,21 @@ def test_a_store_s_life(tmp_path: Path) -> None:
     assert store.builds.ids() == [one.build_id]
     assert run("pin", store.root, one.build_id, "--remove").out == "no build is pinned\n"
     assert "sound" in run("fsck", store.root).out
+
+
+def _only_the_signed_one_is_read(
+    run: Callable[..., Result], store: Path, signed: str, unsigned: str, trusted: tuple[object, ...]
+) -> None:
+    """Every command that shows a build refuses the one that no trusted key signed."""
+    assert run("ls", store, "--json").json["builds"][0]["build"] in (signed, unsigned)
+    listed = run("ls", store, *trusted, "--json", code=1)
+    assert [line["build"] for line in listed.json["builds"]] == [signed]
+    for name in ("show", "validate", "explain"):
+        run(name, store, "--build", signed, *trusted)
+        refused = run(name, store, "--build", unsigned, *trusted, code=1)
+        assert "PPC209" in refused.err + refused.out, name
+    run("diff", store, signed, unsigned)
+    assert "PPC209" in run("diff", store, signed, unsigned, *trusted, code=1).err
 
 
 def _other(folder: Path, packed: Path) -> Path:

@@ -28,6 +28,7 @@ from pp_precompile.store.shelf import BLOBS, BUILDS
 from pp_precompile.store.signatures import Received, Trust
 from pp_precompile.store.store import Store, open_store
 from pp_precompile.store.transfer import copy
+from pp_precompile.store.usage import usage
 from tests.manifests import make_manifest, some_digest
 
 URL = "memory://bucket/store"
@@ -327,6 +328,20 @@ def test_a_damaged_record_keeps_everything() -> None:
     with pytest.raises(CorruptError, match="PPC204"):
         collect(store, Keep())
     assert len(list(store.blobs)) == 4
+    [finding] = check_store(store).findings
+    assert (finding.code, "freed" in finding.expected) == ("PPC204", True)
+
+
+def test_records_of_builds_that_went_are_checked_and_counted() -> None:
+    store = open_store(URL, create=True)
+    manifest = publish(store)
+    assert usage(store, references(store)).freed_bytes == 0
+    collect(store, Keep(newest=0))
+    found = usage(store, references(store))
+    assert (found.freed_bytes, found.manifest_bytes) == (len(manifest.to_bytes()), 0)
+    memory = fsspec.filesystem("memory")
+    assert found.total_bytes == sum(map(memory.size, memory.find("/bucket/store")))
+    assert check_store(store).sound
 
 
 def test_collecting_goes_by_what_lies_there_now(host: Store) -> None:
