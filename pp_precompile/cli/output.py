@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -11,10 +12,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 
+from pp_precompile.contract.printable import printable
 from pp_precompile.graph.finding import Finding
 
 _PIPED_WIDTH = 160
 """Columns where the output is no terminal: wide enough for names not to be cut."""
+
+_C1 = re.compile("[\x7f-\x9f]")
 
 SHORT = 12
 """Digits of an id that tables show; commands take any unique number of first digits."""
@@ -28,8 +32,9 @@ def print_table(table: Table) -> None:
 
 def print_json(document: Any) -> None:
     """Print structs and plain values as one JSON document on stdout."""
-    plain = msgspec.to_builtins(document)
-    print(json.dumps(plain, indent=2, ensure_ascii=False))
+    text = json.dumps(msgspec.to_builtins(document), indent=2, ensure_ascii=False)
+    # JSON itself escapes what stands before the space, and leaves these to terminals.
+    print(_C1.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
 def print_findings(findings: Iterable[Finding], title: str) -> None:
@@ -53,9 +58,18 @@ def size(count: int) -> str:
     return f"{count:,}"
 
 
+class _Cells(Table):
+    """A table of texts, some of which may come from a hostile file."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        """Add a row, without control characters."""
+        plain = (printable(cell) if isinstance(cell, str) else cell for cell in cells)
+        super().add_row(*plain, **options)
+
+
 def table(*columns: str, title: str | None = None) -> Table:
     """Return a table whose cells fold instead of being cut."""
-    result = Table(title=title, title_justify="left")
+    result = _Cells(title=title, title_justify="left")
     for column in columns:
         result.add_column(column, overflow="fold")
     return result

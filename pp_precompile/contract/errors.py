@@ -7,6 +7,8 @@ meaning: scripts and dashboards may rely on them.
 from dataclasses import dataclass
 from typing import Any
 
+from pp_precompile.contract.printable import printable
+
 CODES: dict[str, str] = {
     # 0xx: how the command was used
     "PPC001": "bad command line or recipe file",
@@ -129,7 +131,10 @@ class PrecompileError(Exception):
         super().__init__(self.render())
 
     def render(self) -> str:
-        """Return the whole error as text: one head line, then one line for each known part."""
+        """Return the whole error as text: one head line, then one line for each known part.
+
+        What it quotes may come from a hostile file, and is shown without control characters.
+        """
         place = str(self.where)
         lines = [f"{self.code}: {self.message}" + (f" ({place})" if place else "")]
         if self.expected is not None:
@@ -138,7 +143,7 @@ class PrecompileError(Exception):
             lines.append(f"  found:    {self.found}")
         if self.hint:
             lines.append(f"  next:     {self.hint}")
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     def __reduce__(self) -> tuple[object, ...]:
         """Travel between processes as parts: Python would call the class with the text alone.

@@ -10,7 +10,7 @@ from pp_precompile.contract.manifest import Manifest, Variant
 from pp_precompile.contract.program import ROLES
 from pp_precompile.store.store import open_store
 from tests.cli.commands import command, filled
-from tests.manifests import make_schedule, make_sound
+from tests.manifests import make_manifest, make_schedule, make_sound
 from tests.schedules import table
 
 READING = ("validate", "ls", "show", "diff", "explain")
@@ -40,6 +40,22 @@ def test_ls_tells_of_damaged_builds_and_lists_the_others(tmp_path: Path) -> None
     [broken] = result.json["damaged"]
     assert (broken["build"], broken["finding"]["code"]) == (one.build_id, "PPC205")
     assert f"build {one.build_id[:12]}: PPC205" in result.err
+
+
+def test_nothing_in_a_build_steers_the_terminal(tmp_path: Path) -> None:
+    hostile = {"model.\x1b[2J": "\x1b]0;title\x07", "b": "\x9b31m"}
+    store = open_store(tmp_path, create=True)
+    for stages in (2, 4):
+        store.builds.publish(make_manifest(stages, factors=hostile, put=store.blobs.put))
+    one, other = store.builds.ids()
+    for name in READING:
+        words = {"diff": (one, other), "validate": (), "ls": ()}.get(name, ("--build", one))
+        for form in ((), ("--json",)):
+            result = command(name, tmp_path, *words, *form)
+            assert not {"\x1b", "\x07", "\x9b"} & {*result.out, *result.err}, (name, form)
+    assert "\\x1b]0;title\\x07" in command("explain", tmp_path, "--build", one).out
+    document = command("explain", tmp_path, "--build", one, "--json").json
+    assert hostile.items() <= document["factors"].items()
 
 
 def test_show_a_build(tmp_path: Path) -> None:

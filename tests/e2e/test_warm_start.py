@@ -1,6 +1,7 @@
 """A PP4 job starts warm from self-contained stage artifacts, on a host without a compiler."""
 
 import json
+import os
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from tests.e2e.conftest import arguments
 pytestmark = pytest.mark.torchrun
 
 STRICT = ("--compile.precompile_policy", "strict")
+LONG_AGO = 1_000_000_000.0
 TENSORBOARD = ("--metrics.enable_tensorboard", "--metrics.save_for_all_ranks")
 
 
@@ -65,6 +67,9 @@ def warm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def warm(built: Path, warm_folder: Path) -> launch.Result:
     folder = warm_folder
     environment = launch.fresh_host(folder / "host")
+    builds = open_store(built, create=False).builds
+    for build in builds.ids():
+        os.utime(builds.path(build), (LONG_AGO, LONG_AGO))
     job = arguments(4, built, *STRICT, *TENSORBOARD)
     result = launch.train(job, environment, folder / "run", ranks=4)
     assert result.code == 0, result.output
@@ -76,6 +81,12 @@ def test_warm_equals_compiled_bitwise(
 ) -> None:
     assert len(warm.losses()) == 3
     assert warm.same_numbers(trained[0])
+
+
+def test_a_job_that_loads_a_build_uses_it(warm: launch.Result, built: Path) -> None:
+    """So that a collector that goes by age leaves it."""
+    [used] = [item.used for item in open_store(built, create=False).builds.items().values()]
+    assert used > LONG_AGO
 
 
 def test_warm_compiles_nothing(warm: launch.Result, trained: tuple[launch.Result, Path]) -> None:
