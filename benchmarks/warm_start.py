@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(job: Job, folder: Path, *, repeat: int, json_file: Path | None) -> bool:
     """Measure and report; returns whether every check holds."""
-    console = Console(width=140, soft_wrap=True)
+    console = Console(width=160, soft_wrap=True)
     facts = machine.describe()
     ranks = f"{job.degree} pipeline stage(s), {job.ranks} rank(s)"
     console.print(f"{job.config}, {ranks}\n{machine.one_line(facts)}")
