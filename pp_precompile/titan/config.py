@@ -1,11 +1,11 @@
 """The flags that turn precompiled stages on, as additions to torchtitan's own configuration."""
 
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any
 
 from torchtitan.experiments.graph_trainer.configs import GraphTrainerCompileConfig
 
-Policy = Literal["auto", "strict"]
+from pp_precompile.runtime.job import Policy
 
 
 @dataclass(kw_only=True, slots=True)

@@ -60,6 +60,14 @@ class Job:
         return build_id(self.factors)
 
     @property
+    def how_to_build(self) -> str:
+        """What a user does who lacks the build."""
+        return (
+            "run 'pp-precompile build' with the same arguments, or use "
+            "--compile.precompile_policy auto"
+        )
+
+    @property
     def gather_once(self) -> bool:
         """Whether parameters are gathered once a step and not once a microbatch.
 

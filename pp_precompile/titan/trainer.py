@@ -16,6 +16,7 @@ from torchtitan.observability import structured_logger as sl
 from torchtitan.tools import utils
 from torchtitan.trainer import Trainer
 
+from pp_precompile.runtime.acquire import Acquired, acquire
 from pp_precompile.runtime.agreement import Agreement
 from pp_precompile.runtime.loader import LoadedStage
 from pp_precompile.runtime.stage_forward import StageForward, install
@@ -25,7 +26,6 @@ from pp_precompile.stage.boundary import Meshes, distributed
 from pp_precompile.stage.counters import counters
 from pp_precompile.store.location import store_location
 from pp_precompile.titan import private_titan
-from pp_precompile.titan.acquire import Acquired, acquire
 from pp_precompile.titan.config import PrecompileCompileConfig
 from pp_precompile.titan.job import Job, describe_job
 from pp_precompile.titan.phases import Phases
@@ -206,6 +206,7 @@ class PrecompiledStages:
             ),
             policy=compile_config.precompile_policy,
             trusted=compile_config.precompile_trusted_keys,
+            span=sl.log_trace_span,
             agreement=Agreement(
                 private_torch.default_store(),
                 world.get_rank(),

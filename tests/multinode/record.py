@@ -32,7 +32,8 @@ def _here(kind: str) -> bool:
 
 def _install_faults() -> None:
     """Put faults in place that act in the cases that ask for them, on the node that they name."""
-    from pp_precompile.titan import acquire, job
+    from pp_precompile.runtime import acquire
+    from pp_precompile.titan import job
 
     real_cpu = job.cpu_device
 

@@ -11,8 +11,8 @@ from pp_precompile.contract.key import differing
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.graph.nearest import nearest
 from pp_precompile.runtime.agreement import Agreement, ranks_on_hosts
+from pp_precompile.runtime.job import Job
 from pp_precompile.store.store import Store
-from pp_precompile.titan.job import Job
 
 logger = logging.getLogger(__name__)
 
@@ -82,8 +82,7 @@ def refusal(job: Job, requests: Sequence[Request], store: Store | None) -> Missi
         found=f"only {ranks_on_hosts(have)} can use it" if have else _nearest(job, store),
         hint="give all hosts the same whole store: share its folder, or copy it"
         if have
-        else "run 'pp-precompile build' with the same arguments, or use "
-        "--compile.precompile_policy auto",
+        else job.how_to_build,
     )
 
 

@@ -1,13 +1,13 @@
 """Get this rank's stage programs, from the store or by compiling them, all ranks alike."""
 
+import contextlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import nn
-from torchtitan.observability import structured_logger as sl
 
 from pp_precompile.contract import encoding
 from pp_precompile.contract.digest import Digest
@@ -25,19 +25,21 @@ from pp_precompile.graph.columns import group_columns
 from pp_precompile.graph.refuse import refuse
 from pp_precompile.runtime.agreement import Agreement
 from pp_precompile.runtime.binding import check_module
+from pp_precompile.runtime.job import Job, Policy
 from pp_precompile.runtime.loader import LoadedStage, ReadBlob, load_stages
 from pp_precompile.runtime.sinks import MemorySink, StoreSink
+from pp_precompile.runtime.verdict import EXCHANGE_SECONDS, exchange, explain, refusal
 from pp_precompile.runtime.verified import VerifiedBlobs
 from pp_precompile.stage.portable import register_logical_groups
 from pp_precompile.stage.programs import Progress, TracedStage, compile_stages
 from pp_precompile.store.keys import PublicKey, read_public
 from pp_precompile.store.location import is_url
 from pp_precompile.store.store import Store, open_store
-from pp_precompile.titan.config import Policy
-from pp_precompile.titan.job import Job
-from pp_precompile.titan.verdict import EXCHANGE_SECONDS, exchange, explain, refusal
 
 logger = logging.getLogger(__name__)
+
+Span = Callable[[str], contextlib.AbstractContextManager[object]]
+"""Marks a part of the work, by name, in whatever the front end keeps of it."""
 
 COMPILE_SECONDS = 7200.0
 """How long a rank waits for another to compile."""
@@ -63,6 +65,7 @@ def acquire(
     policy: Policy,
     agreement: Agreement,
     trusted: Sequence[str] = (),
+    span: Span = contextlib.nullcontext,
 ) -> Acquired:
     """Return the loaded programs of this rank's stages.
 
@@ -73,18 +76,19 @@ def acquire(
         policy: what to do if no build fits.
         agreement: how ranks agree.
         trusted: files of public keys, of which one must have signed a build; none asks for none.
+        span: is entered around each part of the work.
 
     Raises:
         PrecompileError: on every rank, if any rank cannot go on.
     """
     start = time.perf_counter()
-    with agreement.guard(), sl.log_trace_span("precompile_acquire"):
+    with agreement.guard(), span("precompile_acquire"):
         register_logical_groups(job.meshes())
         keys = read_public(trusted) if trusted else None
         store, writable = _open(location, policy, keys)
-        with sl.log_trace_span("precompile_validate"):
+        with span("precompile_validate"):
             found = _look_up(job, store, location, modules, agreement.rank)
-        with sl.log_trace_span("precompile_wait"):
+        with span("precompile_wait"):
             requests = exchange(job, agreement, found.miss, writable=writable)
         misses = any(request.miss for request in requests)
         if misses and policy == "strict":
@@ -95,16 +99,16 @@ def acquire(
         if misses:
             explain(job, requests, store)
             shared = store if all(request.writable for request in requests) else None
-            with sl.log_trace_span("precompile_build"):
+            with span("precompile_build"):
                 manifest, read = _build_into(shared, job, modules, agreement)
         else:
             assert found.manifest is not None
             assert found.blobs is not None
             manifest, read = found.manifest, found.blobs.take
         built = time.perf_counter()
-        with sl.log_trace_span("precompile_load"):
+        with span("precompile_load"):
             stages = load_stages([manifest.stages[i] for i in modules], read)
-        with sl.log_trace_span("precompile_wait"):
+        with span("precompile_wait"):
             agreement.all_gather("loaded", b"", timeout=EXCHANGE_SECONDS)
     return Acquired(
         stages=stages,

@@ -8,7 +8,7 @@ import pytest
 
 from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.errors import StoreError
-from pp_precompile.titan.verdict import Request, explain, refusal
+from pp_precompile.runtime.verdict import Request, explain, refusal
 from tests.manifests import some_digest
 
 
@@ -17,7 +17,7 @@ class _Builds:
         raise StoreError("PPC211", "cannot list s3://bucket/store/builds", exit_code=2)
 
 
-JOB: Any = SimpleNamespace(build_id=some_digest("build"), factors={"a": "b"})
+JOB: Any = SimpleNamespace(build_id=some_digest("build"), factors={"a": "b"}, how_to_build="")
 GONE: Any = SimpleNamespace(builds=_Builds())
 REQUESTS = [Request(host="h", build_id=JOB.build_id, miss="PPC211: gone", writable=False)]
 
