@@ -5,17 +5,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from pp_precompile.contract.digest import digest_bytes
 from pp_precompile.contract.encoding import encode
-from pp_precompile.contract.environment import Environment
 from pp_precompile.contract.factors import flatten
 from pp_precompile.contract.mesh import MeshSpec
 from pp_precompile.contract.schedule import ScheduleTable
 from pp_precompile.graph.identity import input_factors, plan_factors
-from pp_precompile.stage.compile import compiler_factors
 from pp_precompile.titan.exclusions import excluded
 from pp_precompile.titan.inputs import StageInputs
 from pp_precompile.titan.split import Split
@@ -40,7 +37,7 @@ def job_factors(
         split: the modules of each stage.
         schedule: the unrolled schedule.
         inputs: what stages and loss are called with.
-        compiler: the factors that steer compilation (:func:`program_factors`).
+        compiler: the factors that steer compilation, from :mod:`pp_precompile.stage.settings`.
 
     Raises:
         PrecompileError: PPC005 for a configuration value without a canonical form.
@@ -60,23 +57,6 @@ def job_factors(
     factors |= input_factors("inputs.keyword", inputs.keywords())
     factors |= input_factors("inputs.loss", inputs.loss_arguments())
     return factors | dict(compiler)
-
-
-def program_factors(environment: Environment) -> dict[str, str]:
-    """Return the factors that steer compilation whatever the job: part of every program's key."""
-    return environment.factors() | compiler_factors() | _torch_modes()
-
-
-def _torch_modes() -> dict[str, str]:
-    """Return torch's global switches that change the meaning of an operation."""
-    return {
-        "torch.float32_matmul_precision": torch.get_float32_matmul_precision(),
-        "torch.deterministic_algorithms": str(torch.are_deterministic_algorithms_enabled()),
-        "torch.cudnn.allow_tf32": str(torch.backends.cudnn.allow_tf32),
-        "torch.cuda.reduced_precision": str(
-            torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
-        ),
-    }
 
 
 def _classes(model: nn.Module) -> Iterable[type]:

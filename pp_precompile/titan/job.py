@@ -12,19 +12,21 @@ from torchtitan.components.loss import ChunkedLossWrapper
 from torchtitan.distributed.fsdp import get_fsdp_reshard_after_forward_policy
 
 from pp_precompile.contract.digest import Digest
-from pp_precompile.contract.environment import Device, Environment, cpu_device, host_environment
+from pp_precompile.contract.environment import Environment, host_environment
 from pp_precompile.contract.errors import CompileError, Where
 from pp_precompile.contract.key import build_id, differing
 from pp_precompile.contract.manifest import FORMAT, Manifest, Variant
 from pp_precompile.contract.mesh import MeshSpec
 from pp_precompile.contract.schedule import ScheduleTable, backward_kinds
 from pp_precompile.contract.stage import StageRecord
+from pp_precompile.runtime.device import device_facts
 from pp_precompile.stage import private_torch
 from pp_precompile.stage.loss import LossModule
 from pp_precompile.stage.programs import StageSource, TracedStage, trace_stage
+from pp_precompile.stage.settings import program_factors
 from pp_precompile.titan import private_titan
 from pp_precompile.titan.checkpointing import checkpointing
-from pp_precompile.titan.factors import job_factors, program_factors
+from pp_precompile.titan.factors import job_factors
 from pp_precompile.titan.inputs import StageInputs
 from pp_precompile.titan.schedule import schedule_table
 from pp_precompile.titan.split import Split, stage_split
@@ -193,7 +195,7 @@ def describe_job(config: Any, *, model: nn.Module, parallel_dims: Any, device: t
         sizes=tuple(getattr(parallel_dims, d) for d in _MESH_DIMS),
         experts=parallel_dims.ep,
     )
-    environment = host_environment(_device_facts(device))
+    environment = host_environment(device_facts(device))
     inputs = StageInputs(config, schedule.microbatch_size, device.type, split=split)
     compiler = program_factors(environment)
     factors = job_factors(
@@ -216,16 +218,4 @@ def describe_job(config: Any, *, model: nn.Module, parallel_dims: Any, device: t
         inputs=inputs,
         compiler=compiler,
         factors=factors,
-    )
-
-
-def _device_facts(device: torch.device) -> Device:
-    if device.type == "cpu":
-        return cpu_device()
-    properties = torch.cuda.get_device_properties(device)
-    return Device(
-        type=device.type,
-        name=properties.name,
-        capability=f"{properties.major}.{properties.minor}",
-        features=(f"cuda-{torch.version.cuda}", f"hip-{torch.version.hip}"),
     )

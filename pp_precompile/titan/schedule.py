@@ -1,26 +1,19 @@
 """The schedule of a job as a table, from torch's own schedule classes."""
 
-import itertools
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining.schedules import PipelineScheduleMulti
-
 from pp_precompile.contract.errors import UsageError, Where
-from pp_precompile.contract.schedule import Action, ScheduleTable
+from pp_precompile.contract.schedule import ScheduleTable
 from pp_precompile.contract.schedule_file import ScheduleFile, read_schedule_file
 from pp_precompile.graph.check import check_table
 from pp_precompile.graph.finding import listed
+from pp_precompile.graph.mesh import Placement
 from pp_precompile.graph.refuse import refuse
+from pp_precompile.runtime.schedules import unrolled
 from pp_precompile.titan import private_titan
 
 _NO_PIPELINE = "none"
-
-Placement = tuple[tuple[int, ...], ...]
-"""The stage indices of each pipeline rank."""
 
 
 def schedule_table(
@@ -57,7 +50,7 @@ def schedule_table(
     )
     file = schedule_file(parallelism)
     if file is None:
-        actions = _order(name, microbatches, stages, placement, pp_group)
+        actions = unrolled(name, microbatches, placement, pp_group)
     else:
         _check_file(file, name, microbatches, placement)
         actions = file.actions
@@ -173,74 +166,3 @@ def check_microbatches(local_batch_size: int, microbatch_size: int, stages: int)
             hint="raise --training.local_batch_size or lower "
             "--parallelism.pipeline_parallel_microbatch_size",
         )
-
-
-def _order(
-    name: str, microbatches: int, stages: int, placement: tuple[tuple[int, ...], ...], pp_group: Any
-) -> tuple[tuple[str, ...], ...]:
-    """Ask torch's schedule class, with stand-in stages that never run."""
-    schedule_class = private_titan.get_schedule_class(name)
-    mine = placement[torch.distributed.get_rank(pp_group)]
-    meta = torch.empty(1, device="meta")
-    stand_ins = [
-        PipelineStage(
-            nn.Identity(),
-            index,
-            stages,
-            torch.device("cpu"),
-            input_args=meta,
-            output_args=meta,
-            group=pp_group,
-        )
-        for index in mine
-    ]
-    is_multi = issubclass(schedule_class, PipelineScheduleMulti)
-    try:
-        schedule = schedule_class(
-            stand_ins if is_multi else stand_ins[0],
-            microbatches,
-            loss_fn=lambda *_: None,
-        )
-    except ValueError as error:
-        raise UsageError(
-            "PPC003",
-            f"the schedule {name} does not take this job: {error}",
-            found=f"{microbatches} microbatches, {stages} stages",
-            hint="change the number of microbatches or the schedule",
-        ) from error
-    order = private_titan.compute_order(schedule) or {}
-    actions = tuple(
-        tuple(str(action) for action in order[rank] if action is not None)
-        for rank in range(len(placement))
-    )
-    return actions if is_multi else tuple(_as_run(mine) for mine in actions)
-
-
-def _as_run(actions: tuple[str, ...]) -> tuple[str, ...]:
-    """Count the forwards of a rank with one stage from 0, as torch's loop runs them.
-
-    The table that torch 2.14.1 writes for 1F1B counts those of the last rank from 1, so that
-    it leaves microbatch 0 out and ends with one that does not exist.
-    """
-    forwards = itertools.count()
-    parsed = (Action.parse(text) for text in actions)
-    return tuple(
-        str(Action(action.stage, "F", next(forwards)) if action.kind == "F" else action)
-        for action in parsed
-    )
-
-
-def torch_schedule(
-    table: ScheduleTable, stages: list[PipelineStage], *, loss_fn: Any, scale_grads: bool
-) -> Any:
-    """Return torch's schedule object that runs ``table`` over this rank's ``stages``."""
-    arguments = {
-        "n_microbatches": table.microbatches,
-        "loss_fn": loss_fn,
-        "scale_grads": scale_grads,
-    }
-    if table.csv is not None:
-        return private_titan.schedule_from_actions(table.actions, stages, **arguments)
-    schedule_class = private_titan.get_schedule_class(table.name)
-    is_multi = issubclass(schedule_class, PipelineScheduleMulti)
-    return schedule_class(stages if is_multi else stages[0], **arguments)

@@ -9,9 +9,9 @@ from torch import nn
 
 from pp_precompile.contract.stage import StageRecord
 from pp_precompile.runtime.pipeline_stage import PrecompiledStage
+from pp_precompile.runtime.schedules import torch_schedule
 from pp_precompile.runtime.stage_forward import StageForward
 from pp_precompile.titan.job import Job
-from pp_precompile.titan.schedule import torch_schedule
 
 
 def parallel_stage(

@@ -20,11 +20,11 @@ def inject(fault: str) -> None:
 
 def _other_cpu() -> None:
     """This rank's host has a CPU without the widest vectors."""
-    from pp_precompile.titan import job
+    from pp_precompile.runtime import device
 
-    real = job.cpu_device()
+    real = device.cpu_device()
     narrow = msgspec.structs.replace(real, capability="sse2", features=("sse2",))
-    job.cpu_device = lambda: narrow
+    device.cpu_device = lambda: narrow
 
 
 def _load_fails() -> None:

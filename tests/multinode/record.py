@@ -32,17 +32,16 @@ def _here(kind: str) -> bool:
 
 def _install_faults() -> None:
     """Put faults in place that act in the cases that ask for them, on the node that they name."""
-    from pp_precompile.runtime import acquire
-    from pp_precompile.titan import job
+    from pp_precompile.runtime import acquire, device
 
-    real_cpu = job.cpu_device
+    real_cpu = device.cpu_device
 
     def cpu_device() -> Any:
         """Return a CPU without the widest vectors for ``other_cpu:NODE``."""
         narrow = {"capability": "sse2", "features": ("sse2",)}
         return msgspec.structs.replace(real_cpu(), **narrow) if _here("other_cpu") else real_cpu()
 
-    job.cpu_device = cpu_device
+    device.cpu_device = cpu_device
     for point, name in (("exchange", "exchange"), ("load", "load_stages")):
         setattr(acquire, name, _pausing(point, getattr(acquire, name)))
 

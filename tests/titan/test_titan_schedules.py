@@ -13,7 +13,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from pp_precompile.contract.schedule import parse_actions
 from pp_precompile.contract.schedule_file import read_schedule_file
-from pp_precompile.titan import private_titan
+from pp_precompile.runtime import private_schedules
 
 RANKS, MICROBATCHES = 4, 8
 SINGLE = ("GPipe", "1F1B")
@@ -39,13 +39,13 @@ def _stages(*indices: int, of: int) -> list[PipelineStage]:
 
 
 def _order(name: str) -> dict[int, list[str]]:
-    schedule_class: Any = private_titan.get_schedule_class(name)
+    schedule_class: Any = private_schedules.get_schedule_class(name)
     if name in SINGLE:
         stages: Any = _stages(0, of=RANKS)[0]
     else:
         last = 2 * RANKS - 1 if name in ("ZBVZeroBubble", "DualPipeV") else RANKS
         stages = _stages(0, last, of=2 * RANKS)
-    order = private_titan.compute_order(schedule_class(stages, MICROBATCHES))
+    order = private_schedules.compute_order(schedule_class(stages, MICROBATCHES))
     assert order is not None
     return {rank: [str(a) for a in row if a is not None] for rank, row in order.items()}
 
@@ -68,7 +68,7 @@ def test_a_rank_with_one_stage_reduces_last() -> None:
 @pytest.mark.parametrize("name", ["zb_h1_4x8.csv", "zb_h1_4x8_comms.csv"])
 def test_a_file_is_taken_with_and_without_communication(name: str) -> None:
     file = read_schedule_file((SCHEDULES / name).read_bytes(), what=name)
-    schedule = private_titan.schedule_from_actions(
+    schedule = private_schedules.schedule_from_actions(
         file.actions, _stages(0, of=RANKS), n_microbatches=MICROBATCHES, loss_fn=None
     )
     run = [str(action) for action in schedule.pipeline_order_with_comms[0]]
