@@ -29,6 +29,7 @@ from pp_precompile.contract.stage import StageRecord
 from pp_precompile.graph import tensors
 from pp_precompile.graph.communication import transfers
 from pp_precompile.graph.conventions import INPUTS, OUTPUTS
+from pp_precompile.graph.loss import has_loss
 from pp_precompile.graph.roles import gradients, role_of
 from pp_precompile.graph.timetable import Place, Timetable
 
@@ -119,6 +120,7 @@ def _needs(manifest: Manifest, timetable: Timetable) -> Iterator[Edge]:
     last = len(manifest.stages) - 1
     yield from _once_a_step(manifest, timetable)
     have = [gradients(stage) for stage in manifest.stages]
+    with_loss = has_loss(manifest)
     for rank, actions in enumerate(timetable.ranks):
         for position, action in enumerate(actions):
             stage, kind = action.stage, action.kind
@@ -127,7 +129,7 @@ def _needs(manifest: Manifest, timetable: Timetable) -> Iterator[Edge]:
             role = role_of(kind, *have[stage])
             if role is not None and role not in _ONCE_A_STEP:
                 yield ("program", stage, role), ("action", rank, position)
-            if stage == last and kind == "F":
+            if stage == last and kind == "F" and with_loss:
                 yield ("program", stage, "loss"), ("action", rank, position)
 
 

@@ -14,6 +14,17 @@ _PREDICTION = "0"
 """The loss is called with the prediction first."""
 
 
+_FACTORS = "inputs.loss."
+
+
+def has_loss(manifest: Manifest) -> bool:
+    """Tell whether the job's loss is a program: its key names what that is called with.
+
+    Elsewhere the loss is the caller's, and the schedule calls it.
+    """
+    return any(name.startswith(_FACTORS) for name in manifest.factors)
+
+
 def check_loss(manifest: Manifest) -> Iterator[Finding]:
     """Yield PPC504 where the loss and the last stage do not fit, or another stage has a loss."""
     *others, last = manifest.stages

@@ -44,6 +44,9 @@ def check_split(manifest: Manifest) -> Iterator[Finding]:
 def _missing(manifest: Manifest, owners: dict[str, list[int]]) -> Iterator[Finding]:
     layers = {int(match[1]) for name in owners if (match := _LAYER.fullmatch(name))}
     declared = _COUNT.fullmatch(manifest.factors.get("model.layers", ""))
+    if declared is None and not layers:
+        # Stages of a model that is none of torchtitan's: nothing says what it consists of.
+        return
     count = int(declared[1]) if declared else max(layers, default=-1) + 1
     # Lazily: a made-up index of a billion must not be counted up to.
     absent = (f"layers.{i}" for i in range(count) if i not in layers)

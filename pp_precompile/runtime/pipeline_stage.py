@@ -37,7 +37,7 @@ class PrecompiledStage(PipelineStage):
             stages,
             device,
             input_args=tuple(_meta(item.tensor) for item in record.arguments),
-            output_args=tuple(_meta(tensor, requires_grad=True) for tensor in record.outputs),
+            output_args=tuple(_meta_output(tensor) for tensor in record.outputs),
             group=group,
             dw_builder=forward.take_of_weights,
         )
@@ -63,8 +63,13 @@ class PrecompiledStage(PipelineStage):
             super().set_local_bwd_input(next_stage_bwd_outputs, mb_index)
 
 
-def _meta(spec: TensorSpec, *, requires_grad: bool | None = None) -> torch.Tensor:
-    tensor = torch.empty_strided(
-        spec.shape, spec.stride, dtype=getattr(torch, spec.dtype), device="meta"
-    )
-    return tensor.requires_grad_(spec.requires_grad if requires_grad is None else requires_grad)
+def _meta(spec: TensorSpec) -> torch.Tensor:
+    dtype = getattr(torch, spec.dtype)
+    tensor = torch.empty_strided(spec.shape, spec.stride, dtype=dtype, device="meta")
+    return tensor.requires_grad_(spec.requires_grad)
+
+
+def _meta_output(spec: TensorSpec) -> torch.Tensor:
+    """Return an output as autograd will see it, which the program's own outputs do not tell."""
+    tensor = _meta(spec)
+    return tensor.requires_grad_(tensor.is_floating_point())

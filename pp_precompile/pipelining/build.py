@@ -1,0 +1,116 @@
+"""Compile all stages of a pipeline in one process, without ranks."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.pipelining import Pipe
+
+from pp_precompile.contract.errors import CompileError, UsageError
+from pp_precompile.contract.manifest import Manifest
+from pp_precompile.graph.check import check_build
+from pp_precompile.graph.refuse import refuse
+from pp_precompile.pipelining import of_modules, of_pipe
+from pp_precompile.pipelining.job import PipelineJob, microbatch_size
+from pp_precompile.pipelining.old_pippy import check_not_pippy
+from pp_precompile.pipelining.part import Part
+from pp_precompile.pipelining.table import schedule_table
+from pp_precompile.runtime.sinks import StoreSink
+from pp_precompile.stage import private_torch
+from pp_precompile.stage.programs import compile_stages
+from pp_precompile.store.store import open_store
+
+
+def build(
+    stages: Pipe | Sequence[nn.Module],
+    *,
+    schedule: str | Path,
+    microbatches: int,
+    store: str | Path,
+    ranks: int | None = None,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    keywords: Sequence[str] = (),
+    device: torch.device | str = "cpu",
+    key: str | None = None,
+) -> Manifest:
+    """Compile every stage into ``store``, which keeps the programs that it has.
+
+    Call it in a process without process groups.
+
+    Args:
+        stages: what ``torch.distributed.pipelining.pipeline()`` returned, or all stages' modules in
+            order. Weights do not matter, and may be on meta.
+        schedule: the name of a schedule of torch (``1F1B``), or the path of a CSV file.
+        microbatches: microbatches in a step.
+        store: the store's folder or URL.
+        ranks: pipeline ranks; as many as stages if None.
+        args: for modules: positional inputs of the first one, for one microbatch (meta will do).
+        kwargs: for modules: keyword inputs of all of them, for one microbatch.
+        keywords: for a pipe: which of its inputs will be passed by keyword.
+        device: the type of device that the stages will run on.
+        key: names the model with everything that its programs depend on. With it ranks trace
+            nothing to find this build; without it they trace their stages, and cannot be wrong.
+
+    Returns:
+        the manifest of the build.
+
+    Raises:
+        PrecompileError: if the stages cannot be compiled or stored; see docs/errors.md.
+    """
+    private_torch.check_version()
+    check_not_pippy(stages)
+    where = torch.device(device)
+    parts = _parts(stages, args, kwargs, keywords, where)
+    ranks = len(parts) if ranks is None else ranks
+    dist.init_process_group("fake", rank=0, world_size=ranks)
+    try:
+        table = schedule_table(
+            schedule,
+            ranks=ranks,
+            stages=len(parts),
+            microbatches=microbatches,
+            size=microbatch_size(parts),
+            group=dist.group.WORLD,
+        )
+        job = PipelineJob(
+            parts={part.index: part for part in parts}, schedule=table, device=where, key=key
+        )
+        job.stage_factors = job.own_factors()
+        return _published(job, str(store))
+    finally:
+        dist.destroy_process_group()
+
+
+def _parts(
+    stages: Pipe | Sequence[nn.Module],
+    args: Sequence[Any] | None,
+    kwargs: Mapping[str, Any] | None,
+    keywords: Sequence[str],
+    device: torch.device,
+) -> list[Part]:
+    if isinstance(stages, Pipe):
+        return of_pipe.parts(stages, keywords=keywords, device=device)
+    if args is None:
+        raise UsageError(
+            "PPC002",
+            "nothing says what the first stage is called with",
+            expected="args=, an example of the inputs of one microbatch",
+            found="none",
+            hint="pass args=(x,) with tensors on meta",
+        )
+    return of_modules.chain(list(stages), args, kwargs or {}, device=device)
+
+
+def _published(job: PipelineJob, location: str) -> Manifest:
+    opened = open_store(location, create=True)
+    opened.check_writable()
+    traced = [job.trace(part.named, index) for index, part in job.parts.items()]
+    entries = compile_stages(traced, StoreSink(opened))
+    manifest = job.manifest(tuple(stage.record(entries) for stage in traced))
+    refuse(check_build(manifest), f"build {manifest.build_id[:12]}", error=CompileError)
+    opened.builds.publish(manifest)
+    return manifest

@@ -1,0 +1,217 @@
+"""Give a rank its stages: loaded from the store, or compiled and stored."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.pipelining import Pipe
+
+from pp_precompile.contract import encoding
+from pp_precompile.contract.errors import UsageError
+from pp_precompile.pipelining import of_modules, of_pipe
+from pp_precompile.pipelining.job import PipelineJob, microbatch_size
+from pp_precompile.pipelining.old_pippy import check_not_pippy
+from pp_precompile.pipelining.part import Part
+from pp_precompile.pipelining.table import schedule_table
+from pp_precompile.runtime.acquire import acquire
+from pp_precompile.runtime.agreement import Agreement
+from pp_precompile.runtime.job import Policy
+from pp_precompile.runtime.pipeline_stage import PrecompiledStage
+from pp_precompile.runtime.stage_forward import install
+from pp_precompile.runtime.verdict import EXCHANGE_SECONDS
+from pp_precompile.stage import private_torch
+
+_starts = itertools.count()
+"""Numbers the starts of this process, the same on every rank."""
+
+
+def stages(
+    pipe_or_modules: Pipe | Mapping[int, nn.Module],
+    *,
+    schedule: str | Path,
+    microbatches: int,
+    store: str | Path,
+    num_stages: int | None = None,
+    mesh: DeviceMesh | None = None,
+    args: Mapping[int, Sequence[Any]] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    keywords: Sequence[str] = (),
+    device: torch.device | str | None = None,
+    policy: Policy = "auto",
+    trusted_keys: Sequence[str] = (),
+    key: str | None = None,
+) -> list[PrecompiledStage]:
+    """Return this rank's stages as torch's ``PipelineStage``, in the order of their indices.
+
+    Every rank of the pipeline calls it, at the same point of the program and with the same
+    arguments but for ``pipe_or_modules`` and ``args``. The modules must have their weights, on
+    ``device``; their ``forward`` is replaced.
+
+    Args:
+        pipe_or_modules: what ``pipeline()`` returned, or this rank's modules by stage index.
+        schedule: the name of a schedule of torch (``1F1B``), or the path of a CSV file.
+        microbatches: microbatches in a step.
+        store: the store's folder or URL.
+        num_stages: stages over all ranks; for modules.
+        mesh: the one-dimensional mesh of the pipeline's ranks; all ranks of the job if None.
+        args: for modules: positional inputs of each of this rank's, for one microbatch.
+        kwargs: for modules: keyword inputs, the same for all stages, for one microbatch.
+        keywords: for a pipe: which of its inputs are passed by keyword, on every rank.
+        device: of this rank's modules; the CPU if None.
+        policy: ``auto`` compiles what is missing and stores it; ``strict`` stops all ranks.
+        trusted_keys: files of public keys; one of them must have signed the build.
+        key: see :func:`pp_precompile.pipelining.build`.
+
+    Raises:
+        PrecompileError: on every rank, if any rank cannot go on; see docs/errors.md.
+    """
+    private_torch.check_version()
+    check_not_pippy(pipe_or_modules)
+    where = torch.device(device or "cpu")
+    group = dist.group.WORLD if mesh is None else mesh.get_group()
+    agreement = _agreement(group)
+    with agreement.guard():
+        total = _number_of_stages(pipe_or_modules, num_stages)
+        parts = _parts(pipe_or_modules, args, kwargs or {}, keywords, where)
+        table = schedule_table(
+            schedule,
+            ranks=dist.get_world_size(group),
+            stages=total,
+            microbatches=microbatches,
+            size=microbatch_size(parts),
+            group=group,
+        )
+        mine = table.stages_of_rank[dist.get_rank(group)]
+        own = {part.index: part for part in parts if part.index in mine}
+        _check_own(own, mine, pipe_or_modules)
+        job = PipelineJob(parts=own, schedule=table, device=where, key=key)
+        job.stage_factors = _exchanged(job, agreement)
+    acquired = acquire(
+        job,
+        {index: part.named for index, part in own.items()},
+        location=str(store),
+        policy=policy,
+        agreement=agreement,
+        trusted=trusted_keys,
+    )
+    made = []
+    for index in sorted(own):
+        part, loaded = own[index], acquired.stages[index]
+        forward = install(part.module, loaded)
+        forward.bind(part.named, microbatches=microbatches)
+        made.append(
+            PrecompiledStage(
+                part.module, forward, loaded.record, stages=total, device=where, group=group
+            )
+        )
+    return made
+
+
+def stage(
+    pipe_or_module: Pipe | nn.Module,
+    index: int,
+    *,
+    args: Sequence[Any] | None = None,
+    **more: Any,
+) -> PrecompiledStage:
+    """Return stage ``index``, the only one of this rank; see :func:`stages`.
+
+    ``args`` are the positional inputs of this stage, for a module; all else is as for
+    :func:`stages`.
+
+    Raises:
+        UsageError: PPC003 if the schedule gives this rank another stage, or several.
+    """
+    if isinstance(pipe_or_module, Pipe):
+        made = stages(pipe_or_module, **more)
+    else:
+        inputs = None if args is None else {index: args}
+        made = stages({index: pipe_or_module}, args=inputs, **more)
+    held = [one.stage_index for one in made]
+    if held != [index]:
+        raise UsageError(
+            "PPC003",
+            f"stage {index} is not all that this rank runs",
+            expected=f"stage {index}",
+            found=f"stages {held}",
+            hint="take them all with pp_precompile.pipelining.stages()",
+        )
+    return made[0]
+
+
+def _agreement(group: Any) -> Agreement:
+    """Return what the pipeline's ranks agree through; others of the job have one of their own."""
+    ranks = dist.get_process_group_ranks(group)
+    name = f"pipelining{next(_starts)}.{'-'.join(map(str, ranks))}"
+    store = private_torch.default_store()
+    return Agreement(store, dist.get_rank(group), len(ranks), name=name)
+
+
+def _number_of_stages(pipe_or_modules: Any, num_stages: int | None) -> int:
+    if isinstance(pipe_or_modules, Pipe):
+        number: int = pipe_or_modules.info().num_stages
+        return number
+    if num_stages is None:
+        raise UsageError(
+            "PPC002",
+            "nothing says how many stages there are",
+            expected="num_stages=, the number over all ranks",
+            found="none",
+            hint="pass num_stages=",
+        )
+    return num_stages
+
+
+def _parts(
+    pipe_or_modules: Pipe | Mapping[int, nn.Module],
+    args: Mapping[int, Sequence[Any]] | None,
+    kwargs: Mapping[str, Any],
+    keywords: Sequence[str],
+    device: torch.device,
+) -> list[Part]:
+    if isinstance(pipe_or_modules, Pipe):
+        return of_pipe.parts(pipe_or_modules, keywords=keywords, device=device)
+    given = args or {}
+    missing = sorted(pipe_or_modules.keys() - given.keys())
+    if missing:
+        raise UsageError(
+            "PPC002",
+            f"nothing says what stages {missing} are called with",
+            expected="args=, examples of the inputs of one microbatch by stage",
+            found=f"those of {sorted(given)}",
+            hint="pass args={index: (x,)} with tensors on meta",
+        )
+    return [
+        of_modules.part(index, module, given[index], kwargs, device=device)
+        for index, module in sorted(pipe_or_modules.items())
+    ]
+
+
+def _check_own(own: Mapping[int, Part], mine: Sequence[int], given: Any) -> None:
+    """This rank must have exactly the stages that the schedule gives it."""
+    if sorted(own) == sorted(mine) and (isinstance(given, Pipe) or len(given) == len(mine)):
+        return
+    found = sorted(own) if isinstance(given, Pipe) else sorted(given)
+    raise UsageError(
+        "PPC003",
+        "the schedule gives this rank other stages",
+        expected=f"stages {sorted(mine)}",
+        found=f"stages {found}",
+        hint="make the modules of these stages on this rank",
+    )
+
+
+def _exchanged(job: PipelineJob, agreement: Agreement) -> dict[str, str]:
+    """Return the key factors of all stages: each rank tells those of its own."""
+    data = agreement.all_gather(
+        "stages", encoding.encode(job.own_factors()), timeout=EXCHANGE_SECONDS
+    )
+    factors: dict[str, str] = {}
+    for one in data:
+        factors |= encoding.decode(one, dict[str, str], what="a rank's stages")
+    return factors

@@ -1,0 +1,118 @@
+"""Small models that are cut into stages, by hand and by torch."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.pipelining import Pipe, SplitPoint, pipeline
+
+WIDTH, ROWS, MICROBATCHES, STEPS = 16, 4, 4, 20
+
+
+class Block(nn.Module):
+    """Two linear layers around an activation; with a mask, only where it is set."""
+
+    def __init__(self, width: int = WIDTH) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        change = self.down(torch.nn.functional.silu(self.up(x)))
+        return x + (change if mask is None else change * mask)
+
+
+class Model(nn.Module):
+    """Blocks, the same input mask for all of them."""
+
+    def __init__(self, blocks: int = 4) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(blocks))
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x, mask)
+        return x
+
+
+class Skipping(nn.Module):
+    """The first value is added again behind the last block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = self.blocks[0](x)
+        return self.blocks[2](self.blocks[1](first)) + first
+
+
+class Tied(nn.Module):
+    """The first and the last layer have one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(2))
+        self.blocks[1].weight = self.blocks[0].weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.blocks[1](self.blocks[0](x))
+
+
+class Two(nn.Module):
+    """Takes a hidden value and counts; returns both, counts changed by a parameter-free step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = Block()
+
+    def forward(self, x: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.block(x), counts + 1
+
+
+def seeded(make: Any, *arguments: Any) -> Any:
+    """Return a model with the same weights each time."""
+    torch.manual_seed(0)
+    return make(*arguments)
+
+
+def cut(model: nn.Module, *inputs: torch.Tensor, at: tuple[int, ...]) -> Pipe:
+    """Return torch's pipeline of ``model``, cut before the blocks ``at``."""
+    spec = {f"blocks.{index}": SplitPoint.BEGINNING for index in at}
+    return pipeline(model, mb_args=inputs, split_spec=spec)
+
+
+def microbatch() -> torch.Tensor:
+    """Return an example of one microbatch."""
+    return torch.zeros(ROWS, WIDTH)
+
+
+def batch() -> torch.Tensor:
+    """Return the rows of all microbatches of a step."""
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(ROWS * MICROBATCHES, WIDTH, generator=generator)
+
+
+def mask() -> torch.Tensor:
+    """Return a mask for all microbatches of a step."""
+    generator = torch.Generator().manual_seed(2)
+    return (torch.rand(ROWS * MICROBATCHES, WIDTH, generator=generator) > 0.2).float()
+
+
+def loss_fn(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Return a mean over rows, as the schedule divides by the number of microbatches."""
+    return (prediction - target).square().mean()
+
+
+def eager(model: nn.Module, *inputs: torch.Tensor) -> tuple[list[float], list[torch.Tensor]]:
+    """Train the whole model in this process; losses of all steps and the first gradients."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    found, gradients = [], []
+    for _ in range(STEPS):
+        chunks = [tensor.chunk(MICROBATCHES) for tensor in (*inputs, batch().flip(0))]
+        losses = [loss_fn(model(*given), wanted) for *given, wanted in zip(*chunks, strict=True)]
+        torch.stack(losses).mean().backward()
+        found += [loss.item() for loss in losses]
+        gradients = gradients or [p.grad.clone() for p in model.parameters()]
+        optimizer.step()
+        optimizer.zero_grad()
+    return found, gradients
