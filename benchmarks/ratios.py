@@ -1,10 +1,11 @@
 """What a measurement says: phases, ratios and checks, from the samples of all repetitions."""
 
 from benchmarks import losses
+from benchmarks.graph_pp import GRAPH_PP_CACHE, MEGA_CACHE
 from benchmarks.measure import Samples
 from benchmarks.outcome import PHASES
 from benchmarks.spread import Spread, ratio, spread
-from benchmarks.ways import COLD, EAGER, GRAPH_PP_CACHE, GRAPH_PP_WAYS, MEGA_CACHE, WARM
+from benchmarks.ways import COLD, EAGER, GRAPH_PP_WAYS, WARM
 
 RATIOS: dict[str, tuple[str, str, str]] = {
     f"{COLD}/{WARM}": (COLD, WARM, "stages"),

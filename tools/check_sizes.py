@@ -14,7 +14,7 @@ PACKAGE = "pp_precompile"
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 80
 
-LAYERS = ("contract", "graph", "store", "stage", "runtime", "titan", "cli")
+LAYERS = ("contract", "graph", "store", "stage", "runtime", "pipelining", "titan", "cli")
 # The model registries are thin configuration over the torchtitan glue.
 ALIASES = {"models": "titan"}
 # Entry points and the public face may import from anywhere.

@@ -65,6 +65,7 @@ def trace(
     Raises:
         CompileError: PPC301 if the module cannot be traced, PPC304 if the result is not portable.
     """
+    _check_trained(module, arguments, where)
     groups = logical_groups(meshes)
     boundary = LocalBoundary(module, arguments, meshes)
     try:
@@ -102,6 +103,23 @@ def trace(
         forward=without_unused(traced.forward, "coordinate"),
         outputs=boundary.with_layouts(traced.outputs),
     )
+
+
+def _check_trained(module: nn.Module, arguments: tuple[NamedTensor, ...], where: Where) -> None:
+    """Schedules run a backward of every stage, so that each must have something to do in it."""
+    required = (
+        *(parameter.requires_grad for parameter in module.parameters()),
+        *(item.tensor.requires_grad for item in arguments),
+    )
+    if not any(required):
+        raise CompileError(
+            "PPC301",
+            "nothing in the stage requires a gradient",
+            where=where,
+            expected="a parameter that is trained, or an input from a stage that trains one",
+            found=f"{len(required)} parameters and inputs without one",
+            hint="put frozen layers in one stage with the first ones that are trained",
+        )
 
 
 def _name_values(

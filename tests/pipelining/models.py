@@ -69,6 +69,43 @@ class Two(nn.Module):
         return self.block(x), counts + 1
 
 
+class Last(nn.Module):
+    """Takes what :class:`Two` returns, and returns one value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = Block()
+
+    def forward(self, x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        return self.block(x) * counts
+
+
+class Chain(nn.Module):
+    """Two and Last, one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Two(), Last()])
+
+    def forward(self, x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        return self.blocks[1](*self.blocks[0](x, counts))
+
+
+class Plain(Model):
+    """Blocks without a mask."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.Sequential(*self.blocks)(x)
+
+
+class Frozen(Plain):
+    """Two blocks are not trained."""
+
+    def __init__(self, first: int = 2) -> None:
+        super().__init__()
+        self.blocks[first : first + 2].requires_grad_(False)
+
+
 def seeded(make: Any, *arguments: Any) -> Any:
     """Return a model with the same weights each time."""
     torch.manual_seed(0)
@@ -98,6 +135,11 @@ def mask() -> torch.Tensor:
     return (torch.rand(ROWS * MICROBATCHES, WIDTH, generator=generator) > 0.2).float()
 
 
+def counts() -> torch.Tensor:
+    """Return an integer for each row of a step."""
+    return torch.arange(ROWS * MICROBATCHES).view(-1, 1) % 3
+
+
 def loss_fn(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """Return a mean over rows, as the schedule divides by the number of microbatches."""
     return (prediction - target).square().mean()
@@ -112,7 +154,8 @@ def eager(model: nn.Module, *inputs: torch.Tensor) -> tuple[list[float], list[to
         losses = [loss_fn(model(*given), wanted) for *given, wanted in zip(*chunks, strict=True)]
         torch.stack(losses).mean().backward()
         found += [loss.item() for loss in losses]
-        gradients = gradients or [p.grad.clone() for p in model.parameters()]
+        trained = [p for p in model.parameters() if p.requires_grad]
+        gradients = gradients or [p.grad.clone() for p in trained]
         optimizer.step()
         optimizer.zero_grad()
     return found, gradients

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.pipelining import schedules
 
 from pp_precompile.contract.errors import PrecompileError
@@ -24,8 +25,8 @@ from tests.pipelining import models
 
 def train(schedule: Any, made: list[Any], inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Train some steps; return the losses and the first step's gradients, bit for bit."""
-    parameters = [p for one in made for p in one.submod.parameters()]
-    optimizer = torch.optim.SGD(parameters, lr=0.05)
+    parameters = [p for one in made for p in one.submod.parameters() if p.requires_grad]
+    optimizer = torch.optim.SGD(parameters or [torch.zeros(1)], lr=0.05)
     held = {one.stage_index for one in made}
     last = made[0].num_stages - 1
     lines, gradients = [], None
@@ -78,10 +79,34 @@ def of_modules(name: str, policy: str, store: Path, key: str | None = None) -> A
     return train(schedule, list(made), (models.batch(),), {})
 
 
+def of_two(make: Any, policy: str, store: Path, *inputs: torch.Tensor) -> Any:
+    """The two halves of a model, one on each rank, under 1F1B."""
+    blocks = models.seeded(make).blocks
+    halves = (
+        blocks if len(blocks) == 2 else [nn.Sequential(*blocks[:2]), nn.Sequential(*blocks[2:])]
+    )
+    made = stage(
+        halves[dist.get_rank()],
+        dist.get_rank(),
+        args=[tensor[: models.ROWS] for tensor in inputs],
+        num_stages=2,
+        schedule="1F1B",
+        microbatches=models.MICROBATCHES,
+        store=store,
+        policy=policy,
+    )
+    schedule = schedules.Schedule1F1B(made, models.MICROBATCHES, loss_fn=models.loss_fn)
+    return train(schedule, [made], inputs, {})
+
+
 CASES: dict[str, Callable[[str, Path], Any]] = {
     "pipe": of_pipe,
     "interleaved": lambda policy, store: of_modules("Interleaved1F1B", policy, store),
     "zbv": lambda policy, store: of_modules("ZBVZeroBubble", policy, store),
+    "tuple": lambda policy, store: of_two(
+        models.Chain, policy, store, models.batch(), models.counts()
+    ),
+    "frozen": lambda policy, store: of_two(models.Frozen, policy, store, models.batch()),
     "keyed": lambda policy, store: of_modules("ZBVZeroBubble", policy, store, key="blocks 1"),
 }
 
