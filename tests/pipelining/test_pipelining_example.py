@@ -38,7 +38,8 @@ def test_the_second_start_compiles_nothing_and_trains_the_same(tmp_path: Path) -
     losses = _losses(first)
     assert float(losses[20]) < float(losses[1])
     assert _losses(second) == losses
-    assert _programs(first) == {0: (2, 2), 1: (2, 2)}
+    # Both stages have the same forward, which one rank compiles.
+    assert _programs(first) == {0: (2, 2), 1: (1, 2)}
     assert _programs(second) == {0: (0, 2), 1: (0, 2)}
 
 
