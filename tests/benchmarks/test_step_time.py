@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from benchmarks import step_time
+from benchmarks.graph_pp import RefusedError
 from benchmarks.job import Job
 from benchmarks.process import CommandError
 from benchmarks.step_report import Measured
-from benchmarks.step_ways import RefusedError
 from tests.benchmarks.step_samples import steps, wrapper
 
 
