@@ -18,11 +18,11 @@ _FACTORS = "inputs.loss."
 
 
 def has_loss(manifest: Manifest) -> bool:
-    """Tell whether the job's loss is a program: its key names what that is called with.
+    """Tell whether the job's loss is a program: its key names the loss, and what it is called with.
 
     Elsewhere the loss is the caller's, and the schedule calls it.
     """
-    return any(name.startswith(_FACTORS) for name in manifest.factors)
+    return any(name == "loss" or name.startswith(_FACTORS) for name in manifest.factors)
 
 
 def check_loss(manifest: Manifest) -> Iterator[Finding]:
