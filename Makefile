@@ -11,7 +11,7 @@ VENV215 ?= .venv215
 BIN215 := $(VENV215)/bin
 STAMP215 := $(VENV215)/.pp_precompile_installed
 TORCH215 := torch>=2.15,<2.16
-TESTS215 := tests/e2e tests/runtime tests/stage tests/titan
+TESTS215 := tests/e2e tests/pipelining tests/runtime tests/stage tests/titan
 # Extra arguments for pytest, such as PYTEST_ARGS='tests/store -x'.
 PYTEST_ARGS ?=
 
