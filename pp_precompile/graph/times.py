@@ -51,8 +51,8 @@ class Times:
     waits for it. ``unit`` is what one of a time is: ``unit`` or ``second``.
     """
 
-    all: Mapping[Kind, float] = field(default_factory=dict)
-    stages: Mapping[int, Mapping[Kind, float]] = field(default_factory=dict)
+    all: Mapping[str, float] = field(default_factory=dict)
+    stages: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     communication: float = 0
     unit: Literal["unit", "second"] = "second"
 
@@ -62,9 +62,7 @@ class Times:
         Raises:
             UsageError: PPC007 if there is none.
         """
-        own: Mapping[str, float] = self.stages.get(stage, {})
-        both: Mapping[str, float] = self.all
-        found = own.get(kind, both.get(kind))
+        found = self.stages.get(stage, {}).get(kind, self.all.get(kind))
         if found is None:
             raise UsageError(
                 "PPC007",
@@ -89,8 +87,8 @@ def read_times(files: Iterable[tuple[str, bytes]]) -> Times:
             negative, not finite or above :data:`MAX_SECONDS` included), and for a time that two
             files give.
     """
-    of_all: dict[Kind, float] = {}
-    of_stages: dict[int, dict[Kind, float]] = {}
+    of_all: dict[str, float] = {}
+    of_stages: dict[int, dict[str, float]] = {}
     communication: float | None = None
     for name, data in files:
         read = _read(name, data)
@@ -114,7 +112,7 @@ def _read(name: str, data: bytes) -> TimesFile:
         raise _refused(name, expected, error) from error
 
 
-def _add(name: str, place: str, known: dict[Kind, float], more: Mapping[Kind, float]) -> None:
+def _add(name: str, place: str, known: dict[str, float], more: Mapping[Kind, float]) -> None:
     for kind, seconds in more.items():
         if kind in known:
             raise _twice(name, f"{place}.{kind}")

@@ -91,7 +91,7 @@ def test_every_schedule_waits_a_part_of_its_step(
     name: str, seconds: dict[str, float], communication: float
 ) -> None:
     schedule = table(name)
-    run = simulate(schedule, Times(all=seconds, communication=communication))  # type: ignore[arg-type]
+    run = simulate(schedule, Times(all=seconds, communication=communication))
     assert 0 <= bubble_of(run) < 1
     assert run.step >= max(run.busy(rank) for rank in range(len(run.ends))) * (1 - 1e-9)
     for starts, ends in zip(run.starts, run.ends, strict=True):
