@@ -15,6 +15,7 @@ from pp_precompile.contract.schedule_file import ScheduleFile
 from pp_precompile.contract.stage import StageRecord
 from pp_precompile.graph.bubble import bubble_of
 from pp_precompile.graph.demand import demand
+from pp_precompile.graph.loss import has_loss
 from pp_precompile.graph.runnable import simulated
 from pp_precompile.graph.step_plan import parameter_bytes, plan_step
 from pp_precompile.graph.times import Times
@@ -89,7 +90,7 @@ def of_file(name: str, file: ScheduleFile, base: Manifest, others: Iterable[Mani
         stages_of_rank=file.stages_of_rank,
         actions=file.actions,
     )
-    with_all = _completed(base.stages, demand(schedule, base.stages), others)
+    with_all = _completed(base.stages, demand(schedule, base.stages, loss=has_loss(base)), others)
     manifest = msgspec.structs.replace(base, schedule=schedule, stages=with_all, variants=())
     return Candidate(name=name, manifest=manifest, missing=_missing(manifest))
 
@@ -127,7 +128,7 @@ def compared(candidate: Candidate, times: Times) -> Line:
         peak_bytes=_most(rank.peak_bytes for rank in ranks),
         load_bytes=_most(rank.load_bytes for rank in ranks),
         at_least=any(rank.at_least for rank in ranks),
-        programs=len(demand(schedule, manifest.stages)),
+        programs=len(demand(schedule, manifest.stages, loss=has_loss(manifest))),
         missing=tuple(f"stage {stage} {role}" for stage, role in candidate.missing),
     )
 
@@ -141,7 +142,7 @@ def _missing(manifest: Manifest) -> tuple[tuple[int, Role], ...]:
     missing = {
         (stage, role): None
         for view in manifest.views()
-        for stage, role in demand(view.schedule, view.stages)
+        for stage, role in demand(view.schedule, view.stages, loss=has_loss(view))
         if role not in view.stages[stage].programs
     }
     return tuple(missing)

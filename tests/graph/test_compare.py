@@ -72,13 +72,14 @@ def test_programs_that_the_schedule_does_not_run_are_not_loaded() -> None:
 
 
 def test_what_a_schedule_runs() -> None:
-    assert demand(PP4.schedule, PP4.stages) == [
+    assert demand(PP4.schedule, PP4.stages, loss=True) == [
         *((stage, role) for stage in range(3) for role in ("forward", "backward")),
         (3, "forward"),
         (3, "loss"),
         (3, "backward"),
     ]
-    parts = demand(table("zb_h1_4x8.csv"), PP4.stages)
+    parts = demand(table("zb_h1_4x8.csv"), PP4.stages, loss=False)
+    assert "loss" not in {role for _, role in parts}
     assert [role for stage, role in parts if stage == 0] == ["forward", "backward"]
     assert [r for s, r in parts if s == 1] == ["forward", "backward_input", "backward_weight"]
 
