@@ -37,3 +37,23 @@ def table(name: str) -> ScheduleTable:
         stages_of_rank=file.stages_of_rank,
         actions=file.actions,
     )
+
+
+def one_f_one_b(ranks: int, microbatches: int) -> ScheduleTable:
+    """Return 1F1B with one stage a rank, for sizes that no file has."""
+    actions = []
+    for rank in range(ranks):
+        ahead = min(ranks - rank - 1, microbatches)
+        texts = [f"{rank}F{mb}" for mb in range(ahead)]
+        for mb in range(microbatches - ahead):
+            texts += [f"{rank}F{ahead + mb}", f"{rank}B{mb}"]
+        texts += [f"{rank}B{mb}" for mb in range(microbatches - ahead, microbatches)]
+        actions.append(tuple(texts))
+    return ScheduleTable(
+        name="1F1B",
+        csv=None,
+        microbatches=microbatches,
+        microbatch_size=1,
+        stages_of_rank=tuple((rank,) for rank in range(ranks)),
+        actions=tuple(actions),
+    )

@@ -14,7 +14,7 @@ PACKAGE = "pp_precompile"
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 80
 
-LAYERS = ("contract", "graph", "store", "stage", "runtime", "pipelining", "titan", "cli")
+LAYERS = ("contract", "graph", "plot", "store", "stage", "runtime", "pipelining", "titan", "cli")
 # The model registries are thin configuration over the torchtitan glue.
 ALIASES = {"models": "titan"}
 # Entry points and the public face may import from anywhere.
@@ -22,7 +22,7 @@ TOP_LEVEL = ("__init__", "__main__", "train")
 # What any layer may take from the package itself: it holds no code.
 PACKAGE_NAMES = ("__version__",)
 
-TORCH_FREE = ("contract", "graph", "store")
+TORCH_FREE = ("contract", "graph", "plot", "store")
 # torchtitan and torchdata import torch: reaching it through them is reaching it.
 TORCH_ROOTS = ("torch", "torchtitan", "torchdata", "functorch", "torchvision", "torchao")
 

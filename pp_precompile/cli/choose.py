@@ -1,7 +1,9 @@
 """Which builds of a store a command is about."""
 
+from pp_precompile.cli.output import SHORT
 from pp_precompile.contract.digest import Digest
-from pp_precompile.contract.errors import StoreError
+from pp_precompile.contract.errors import StaleBuildError, StoreError, Where
+from pp_precompile.contract.manifest import Manifest
 from pp_precompile.store.store import Store
 
 _LISTED = 10
@@ -47,3 +49,32 @@ def only(store: Store, prefix: str | None) -> Digest:
         hint="'pp-precompile ls STORE' tells them apart",
         exit_code=2,
     )
+
+
+def built(store: Store, prefix: str | None, *, rank: int | None = None) -> Manifest:
+    """Return the build that ``prefix`` names, or the only build if it is None.
+
+    With a global ``rank``, return it as that rank has it, of several variants.
+
+    Raises:
+        StoreError: PPC207 as :func:`only`, and for a build that cannot be read.
+        StaleBuildError: PPC105 if the job has no such rank.
+    """
+    manifest = store.builds.read(only(store, prefix))
+    if rank is None:
+        return manifest
+    check_below(manifest, "rank", rank, manifest.mesh.world_size, Where(rank=rank))
+    return manifest.view(rank)
+
+
+def check_below(manifest: Manifest, what: str, number: int, count: int, where: Where) -> None:
+    """Refuse a number of a rank or stage that the build does not have, with PPC105."""
+    if not 0 <= number < count:
+        raise StaleBuildError(
+            "PPC105",
+            f"build {manifest.build_id[:SHORT]} has no {what} {number}",
+            where=where,
+            expected=f"0 to {count - 1}",
+            found=number,
+            hint="choose one of these",
+        )

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import msgspec
 
 from pp_precompile.cli.arguments import Parser, parse
-from pp_precompile.cli.choose import only
+from pp_precompile.cli.choose import check_below, only
 from pp_precompile.cli.output import SHORT, print_json, print_table, size, table
-from pp_precompile.contract.errors import StaleBuildError, Where
+from pp_precompile.contract.errors import Where
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.program import ROLES, ProgramRecord, Value
 from pp_precompile.contract.schedule import ScheduleTable
@@ -34,7 +34,9 @@ def run(argv: Sequence[str]) -> int:
     manifest = store.builds.read(only(store, parsed.options.build))
     manifest_id = manifest.manifest_id
     if parsed.options.rank is not None:
-        manifest = _view(manifest, parsed.options.rank)
+        rank = parsed.options.rank
+        check_below(manifest, "rank", rank, manifest.mesh.world_size, Where(rank=rank))
+        manifest = manifest.view(rank)
     index = parsed.options.stage
     stage = None if index is None else _stage(manifest, index)
     if parsed.options.json:
@@ -54,26 +56,9 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _view(manifest: Manifest, rank: int) -> Manifest:
-    _check_below(manifest, "rank", rank, manifest.mesh.world_size, Where(rank=rank))
-    return manifest.view(rank)
-
-
 def _stage(manifest: Manifest, index: int) -> StageRecord:
-    _check_below(manifest, "stage", index, len(manifest.stages), Where(stage=index))
+    check_below(manifest, "stage", index, len(manifest.stages), Where(stage=index))
     return manifest.stages[index]
-
-
-def _check_below(manifest: Manifest, what: str, number: int, count: int, where: Where) -> None:
-    if not 0 <= number < count:
-        raise StaleBuildError(
-            "PPC105",
-            f"build {manifest.build_id[:SHORT]} has no {what} {number}",
-            where=where,
-            expected=f"0 to {count - 1}",
-            found=number,
-            hint="choose one of these",
-        )
 
 
 def _print_build(manifest: Manifest) -> None:

@@ -17,6 +17,8 @@ CODES: dict[str, str] = {
     "PPC004": "the model cannot be cut into that many stages",
     "PPC005": "a configuration value has no canonical form",
     "PPC006": "torch or torchtitan is a version that was not checked",
+    "PPC007": "a file of action times cannot be used",
+    "PPC008": "a picture cannot be drawn",
     # 1xx: a build and the job that wants it
     "PPC101": "no build for this job",
     "PPC102": "the build was made for another host",

@@ -42,7 +42,7 @@ def check_handover(manifest: Manifest) -> Iterator[Finding]:
         yield from dict.fromkeys(found)
         for name, alias in _dangling(stage.programs["forward"]):
             where = Where(stage=stage.index, program="forward", field=f"saved {name}")
-            yield _finding(where, "an input that forward takes", alias)
+            yield _finding(where, "an input that forward takes, or a value that it saves", alias)
 
 
 def _handovers(stage: StageRecord) -> Iterator[_Handover]:
@@ -82,9 +82,10 @@ def _values(
 
 
 def _dangling(forward: ProgramRecord) -> Iterator[tuple[str, str]]:
-    inputs = {f"{value.kind}:{value.name}" for value in forward.inputs}
+    known = {f"{value.kind}:{value.name}" for value in forward.inputs}
+    known |= {f"saved:{v.name}" for v in forward.outputs if v.kind == "saved" and v.alias is None}
     for value in forward.outputs:
-        if value.alias is not None and (value.kind != "saved" or value.alias not in inputs):
+        if value.alias is not None and (value.kind != "saved" or value.alias not in known):
             yield value.name, value.alias
 
 

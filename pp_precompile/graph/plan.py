@@ -8,9 +8,10 @@ import msgspec
 from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.program import ROLES, Role
-from pp_precompile.contract.schedule import ScheduleTable, parse_actions
+from pp_precompile.contract.schedule import ScheduleTable
 from pp_precompile.contract.stage import StageRecord
 from pp_precompile.contract.tensor import NamedTensor, TensorSpec
+from pp_precompile.graph.in_flight import in_flight
 
 Source = Literal["compile", "build", "store"]
 """Where a program comes from: it is compiled, shared with an earlier one of the same build, or
@@ -91,6 +92,7 @@ def plan_of(manifest: Manifest) -> BuildPlan:
     """
     schedule = manifest.schedule
     seen: set[Digest] = set()
+    most = in_flight(schedule)
     return BuildPlan(
         build=manifest.build_id,
         device=manifest.environment.device.type,
@@ -99,26 +101,17 @@ def plan_of(manifest: Manifest) -> BuildPlan:
         schedule=schedule.name,
         microbatches=schedule.microbatches,
         microbatch_size=schedule.microbatch_size,
-        stages=tuple(_stage(stage, schedule, seen) for stage in manifest.stages),
+        stages=tuple(_stage(stage, schedule, most[stage.index], seen) for stage in manifest.stages),
     )
 
 
-def in_flight(schedule: ScheduleTable, stage: int) -> int:
-    """Return the most microbatches of ``stage`` that are between forward and backward at once.
+def _stage(
+    stage: StageRecord, schedule: ScheduleTable, most: int, seen: set[Digest]
+) -> PlannedStage:
+    """Describe ``stage``, of which ``most`` microbatches are under way at once.
 
-    A backward in two parts ends with the second one, W.
+    ``seen`` gathers the keys of the stages so far.
     """
-    most = count = 0
-    for text in schedule.actions[schedule.owner(stage)]:
-        for action in parse_actions(text):
-            if action.stage == stage:
-                count += {"F": 1, "B": -1, "W": -1}.get(action.kind, 0)
-                most = max(most, count)
-    return most
-
-
-def _stage(stage: StageRecord, schedule: ScheduleTable, seen: set[Digest]) -> PlannedStage:
-    """Describe ``stage``; ``seen`` gathers the keys of the stages so far."""
     programs = []
     for role in ROLES:
         program = stage.programs.get(role)
@@ -143,6 +136,6 @@ def _stage(stage: StageRecord, schedule: ScheduleTable, seen: set[Digest]) -> Pl
         outputs=stage.outputs,
         parameter_bytes=sum(item.tensor.nbytes for item in stage.parameters),
         saved_bytes=stage.saved_bytes,
-        in_flight=in_flight(schedule, stage.index),
+        in_flight=most,
         programs=tuple(programs),
     )

@@ -20,6 +20,7 @@ from pp_precompile.stage.counters import counters
 from pp_precompile.stage.describe import describe_state
 from pp_precompile.stage.hoist import hoist
 from pp_precompile.stage.memory import NO_CHECKPOINTING, Checkpointing
+from pp_precompile.stage.shared_storage import with_shared_storage
 from pp_precompile.stage.split_backward import split_backward
 from pp_precompile.stage.structure import canonical_graph, program_key
 from pp_precompile.stage.trace import trace
@@ -134,6 +135,7 @@ def trace_stage(
         )
     if source.gather_once:
         programs = hoist(programs)
+    programs["forward"] = with_shared_storage(programs["forward"])
     programs = _for_schedule(programs, source.backward_kinds)
     parameters, buffers = describe_state(source.module, device=device.type)
     return TracedStage(

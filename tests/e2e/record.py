@@ -4,6 +4,8 @@ Started by torchrun in place of ``pp_precompile.train``. Each rank writes ``rank
 folder ``$RECORD``: losses and gradient norms bit for bit, every counter of dynamo, AOTAutograd and
 Inductor, our own counters, and the name of every program that was started.
 ``$RECORD_GRADIENTS`` also saves the first step's gradients and the parameters before it, by name.
+``$RECORD_HELD`` also records the most bytes that stages hold in each step (:mod:`tests.e2e.held`)
+and the times of their actions (:mod:`benchmarks.action_times`).
 ``$FAULT`` (``kind:rank``) makes one rank meet a fault; see :mod:`tests.e2e.faults`.
 ``$RECORD_CASES`` names a JSON file with several jobs by name, each a list of arguments: they run
 one after the other in the same processes, which saves the time to start them, and each records
@@ -21,6 +23,8 @@ ROOT = Path(os.environ["RECORD"])
 
 folder = ROOT
 record: dict[str, Any] = {}
+meters: dict[str, Any] = {}
+"""What measures memory and times, by the name that it records them under."""
 
 
 def _reset(name: str = "") -> None:
@@ -92,6 +96,10 @@ def write(code: int | None) -> None:
     record["torch"] = {name: dict(values) for name, values in torch_counters.items() if values}
     record["ours"] = dataclasses.asdict(counters)
     record["code"] = code
+    if "held" in meters:
+        record["held"], meters["held"].steps = meters["held"].steps, []
+        record["times"] = meters["times"].document()
+        vars(meters["times"]).update(vars(type(meters["times"])()))
     (folder / f"rank_{os.environ['RANK']}.json").write_text(json.dumps(record))
 
 
@@ -160,6 +168,13 @@ def main() -> int:
     record_metrics()
     if os.environ.get("RECORD_GRADIENTS"):
         _record_gradients()
+    if os.environ.get("RECORD_HELD"):
+        from benchmarks.action_times import ActionTimes, record_action_times
+        from tests.e2e.held import Meter, record_held
+
+        meters.update(held=Meter(), times=ActionTimes())
+        record_held(meters["held"])
+        record_action_times(meters["times"])
     if os.environ.get("FAULT"):
         from tests.e2e.faults import inject
 

@@ -3,13 +3,16 @@
 All jobs start from one checkpoint, and are compared with the same mesh run eagerly.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from pp_precompile.contract.manifest import Manifest
 from tests.e2e import launch
 from tests.e2e.conftest import few_layers_arguments as arguments
 from tests.e2e.oracle import RELATIVE, Gradients, gradients_of, largest_difference, same_gradients
+from tests.e2e.planned import check_held, planned
 
 pytestmark = pytest.mark.torchrun
 
@@ -40,6 +43,14 @@ ALONE: dict[str, Words] = {
 
 EAGER: dict[str, Words] = {"eager FSDP": (), "eager replicate": REPLICATE}
 
+OF_JOB: dict[str, Callable[[Manifest], bool]] = {
+    "FSDP, once": lambda build: _has(build, shard=2, schedule="1F1B", roles={"unshard"}),
+    "FSDP, always": lambda build: _has(build, shard=2, schedule="1F1B", roles=set()),
+    "FSDP, once, split": lambda build: _has(build, shard=2, schedule="ZBVZeroBubble"),
+    "replicate, once": lambda build: _has(build, shard=1, schedule="1F1B"),
+}
+"""Which build in the store is that of a job in a pipeline."""
+
 Runs = dict[str, launch.Result]
 Jobs = dict[str, list[str]]
 
@@ -68,11 +79,21 @@ def warm(folder: Path, live: Runs, few_layers_seed: list[str]) -> Runs:
     store, extra = folder / "store", (*STRICT, *few_layers_seed)
     jobs = {name: arguments(2, store, *w, *extra) for name, w in IN_PIPELINE.items()}
     alone = {name: arguments(1, store, *w, *extra) for name, w in ALONE.items()}
-    return _train(jobs, alone, launch.fresh_host(folder / "host"), folder / "warm")
+    environment = launch.fresh_host(folder / "host") | {"RECORD_HELD": "1"}
+    return _train(jobs, alone, environment, folder / "warm")
 
 
 def _train(four: Jobs, two: Jobs, environment: dict[str, str], folder: Path) -> Runs:
     return launch.train_cases_on({4: four, 2: two}, environment, folder, timeout=TIMEOUT)
+
+
+def _has(build: Manifest, *, shard: int, schedule: str, roles: set[str] | None = None) -> bool:
+    """Tell a build by its mesh, its schedule and, if they matter, programs for once a step."""
+    once = {"unshard"} & build.stages[0].programs.keys()
+    sizes = (build.mesh.size("pp"), build.mesh.size("dp_shard"))
+    return (
+        sizes == (2, shard) and build.schedule.name == schedule and (roles is None or once == roles)
+    )
 
 
 def _ranks(name: str) -> int:
@@ -123,3 +144,9 @@ def test_each_way_has_the_programs_that_it_needs(warm: Runs) -> None:
     assert loaded("FSDP, once") == [4, 4, 5, 5]
     assert loaded("replicate, once") == [3, 3, 4, 4]
     assert loaded("FSDP, no pipeline, once") == [5, 5]
+
+
+@pytest.mark.parametrize("name", IN_PIPELINE)
+def test_ranks_hold_exactly_what_the_plan_says(name: str, folder: Path, warm: Runs) -> None:
+    plan, _ = planned(folder / "store", OF_JOB[name])
+    check_held(warm[name], plan)

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from pp_precompile.contract.digest import digest_bytes
+from pp_precompile.contract.manifest import Manifest
 from tests.e2e import launch
 from tests.e2e.conftest import Oracle, arguments
 from tests.e2e.oracle import RELATIVE, gradients_of, largest_difference, same_gradients
+from tests.e2e.planned import check_held, check_times, planned
 
 pytestmark = pytest.mark.torchrun
 
@@ -84,7 +87,7 @@ def live(store: Path, folder: Path, cache: Path, seed_checkpoint: list[str]) -> 
 def warm(store: Path, folder: Path, live: Runs, seed_checkpoint: list[str]) -> Runs:
     """Every job again, on a host with empty caches and no compiler."""
     assert live
-    environment = launch.fresh_host(folder / "host")
+    environment = launch.fresh_host(folder / "host") | {"RECORD_HELD": "1"}
     return _train(store, environment, folder / "warm", [*STRICT, *seed_checkpoint])
 
 
@@ -135,6 +138,22 @@ def test_a_warm_start_compiles_nothing(name: str, warm: Runs) -> None:
         assert warm[name].rank(rank)["ours"]["compiled"] == 0
         assert warm[name].compiler_counts(rank) == {}
         assert set(warm[name].rank(rank)["commands"]).isdisjoint(launch.COMPILERS)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_ranks_hold_exactly_what_the_plan_says(name: str, store: Path, warm: Runs) -> None:
+    ranks, (option, value) = JOBS[name]
+    csv = digest_bytes(Path(value).read_bytes()) if option.endswith("_csv") else None
+
+    def wanted(build: Manifest) -> bool:
+        schedule = build.schedule
+        named = csv is not None or schedule.name == value
+        sizes = (build.mesh.size("pp"), schedule.microbatches)
+        return named and schedule.csv == csv and sizes == (ranks, 8)
+
+    plan, schedule = planned(store, wanted)
+    check_held(warm[name], plan)
+    check_times(warm[name], schedule)
 
 
 def test_schedules_with_the_same_parts_give_the_same_bits(warm: Runs, folder: Path) -> None:

@@ -161,6 +161,11 @@ CASES: dict[str, tuple[Edit, set[str], str]] = {
         {"PPC503"},
         "an input that forward takes",
     ),
+    "saved alias of an alias": (
+        lambda v: find(v, 1, "forward", "outputs", "saved").update(alias="saved:1"),
+        {"PPC503"},
+        "or a value that it saves",
+    ),
     "loss prediction": (
         tensor_of(3, "loss", "inputs", "argument", dtype="bfloat16"),
         {"PPC504", "PPC506"},

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from pp_precompile.contract.schedule import ScheduleTable
-from pp_precompile.graph.plan import in_flight, plan_of
+from pp_precompile.graph.in_flight import in_flight
+from pp_precompile.graph.plan import plan_of
 from tests.graph.builds import INTERLEAVED, PP4
 from tests.schedules import table
 
@@ -63,7 +64,7 @@ def _schedule(*actions: str) -> ScheduleTable:
     ],
 )
 def test_microbatches_in_flight(actions: str, most: int) -> None:
-    assert in_flight(_schedule(*actions.split()), 0) == most
+    assert in_flight(_schedule(*actions.split())) == {0: most}
 
 
 def test_1f1b_keeps_fewer_microbatches_on_later_stages() -> None:
@@ -72,7 +73,8 @@ def test_1f1b_keeps_fewer_microbatches_on_later_stages() -> None:
 
 def test_each_stage_of_a_rank_is_counted_for_itself() -> None:
     schedule = table("dualpipev_2x8.csv")
-    counts = [in_flight(schedule, stage) for stage in range(schedule.stages)]
-    assert all(1 <= count <= schedule.microbatches for count in counts)
+    counts = in_flight(schedule)
+    assert set(counts) == set(range(schedule.stages))
+    assert all(1 <= count <= schedule.microbatches for count in counts.values())
     # In a V the first and the last stage share a rank; the last one's turn around at once.
     assert counts[0] > counts[3]

