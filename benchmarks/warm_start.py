@@ -1,12 +1,13 @@
 """How long a start takes: cold, warm on a fresh host, and eager, side by side in one run.
 
-``python -m benchmarks.warm_start [--repeat 3] [--degree 4] [--shard 1] [--json FILE]``
+``python -m benchmarks.warm_start [--repeat 3] [--degree 4] [--layers 64] [--json FILE]``
 
 - ``cold_jit``: no store, empty caches; stages are compiled on the fly, and stored.
 - ``warm_fresh_host``: the store of a build; empty caches, no compiler on ``PATH``, policy strict.
 - ``eager``: the same model through torchtitan's own pipeline, without compilation.
 
-Same seed, same machine, repetitions interleaved. Ends with 1 if a check fails.
+Same seed, same machine, repetitions interleaved. Then, as often, the builds of
+:mod:`benchmarks.build_sharing`; ``--layers 0`` leaves them out. Ends with 1 if a check fails.
 """
 
 import argparse
@@ -19,8 +20,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks import build_sharing, machine, ratios, report, tables
 from benchmarks import job as jobs
-from benchmarks import machine, ratios, report, tables
 from benchmarks.job import Job
 from benchmarks.measure import measure
 from benchmarks.options import at_least
@@ -40,7 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     folder = Path(tempfile.mkdtemp(prefix="pp_precompile-warm_start-"))
     try:
-        good = _run(job, folder, repeat=options.repeat, json_file=options.json)
+        good = _run(
+            job, folder, repeat=options.repeat, layers=options.layers, json_file=options.json
+        )
     except (CommandError, ValueError) as error:
         print(f"{error}\nthe output of every run is in {folder}", file=sys.stderr)
         return 1
@@ -48,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if good else 1
 
 
-def _run(job: Job, folder: Path, *, repeat: int, json_file: Path | None) -> bool:
+def _run(job: Job, folder: Path, *, repeat: int, layers: int, json_file: Path | None) -> bool:
     """Measure and report; returns whether every check holds."""
     console = Console(width=100, soft_wrap=True)
     facts = machine.describe()
@@ -68,13 +71,32 @@ def _run(job: Job, folder: Path, *, repeat: int, json_file: Path | None) -> bool
     samples = measure(job, folder, store, repeat=repeat, done=done)
     console.print(tables.phase_table(ratios.phases(samples)))
     console.print(tables.ratio_table(ratios.ratios(samples)))
+    builds = _build_many(folder, console, repeat=repeat, layers=layers) if layers else None
     checks = ratios.checks(samples)
+    if builds is not None:
+        checks |= build_sharing.checks(builds)
     console.print("\n".join(tables.check_lines(checks)))
     console.print(f"largest relative difference to eager: {ratios.eager_difference(samples):.1e}")
     if json_file is not None:
         data = report.as_dict(job, facts, samples, build_seconds=seconds)
+        if builds is not None:
+            data = build_sharing.merged(data, builds, layers=layers)
         json_file.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return all(checks.values())
+
+
+def _build_many(
+    folder: Path, console: Console, *, repeat: int, layers: int
+) -> build_sharing.Builds:
+    """Build the same layers for pipelines of several lengths, and print the table."""
+
+    def done(repetition: int, name: str, made: build_sharing.Build) -> None:
+        turn = f"repetition {repetition + 1} of {repeat}"
+        console.print(f"{turn}, {name}, {layers} layers: {made.seconds:.1f} s")
+
+    builds = build_sharing.measure(folder, layers=layers, repeat=repeat, done=done)
+    console.print(build_sharing.table(builds))
+    return builds
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -85,6 +107,9 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--degree", type=int, default=4, choices=(1, 2, 4), help="stages (4)")
     parser.add_argument("--shard", type=int, default=1, choices=(1, 2, 4), help="FSDP ranks (1)")
     parser.add_argument("--steps", type=at_least(2), default=6, help="training steps (6)")
+    parser.add_argument(
+        "--layers", type=int, default=64, choices=(0, *build_sharing.LAYERS), help="layers (64)"
+    )
     parser.add_argument("--module", default="pp_precompile.models.llama3")
     parser.add_argument("--config", default="llama3_debugmodel_sdpa")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write samples and ratios")

@@ -1,6 +1,7 @@
 """A PP4 job starts warm from self-contained stage artifacts, on a host without a compiler."""
 
 import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -30,6 +31,22 @@ def test_both_ways_of_building_store_the_same_bytes(
     offline, online = dict(launch.files(built)), dict(launch.files(trained[1]))
     assert offline.keys() == online.keys()
     assert [name for name in offline if offline[name] != online[name]] == []
+
+
+def test_several_processes_store_the_same_bytes(built: Path, cache: Path, tmp_path: Path) -> None:
+    several = arguments(4, tmp_path / "store", "--jobs", "2")
+    result = launch.build(several, launch.environment(cache))
+    assert result.code == 0, result.output
+    assert result.output.count(": compiled in") == 7
+    assert result.output.count(": reused in") == 2
+    assert dict(launch.files(tmp_path / "store")) == dict(launch.files(built))
+
+    # Into the same store: another loss is another program, and everything else is there.
+    other = ("--module", "tests.e2e.configs", "--config", "llama3_halved_loss", "--jobs", "2")
+    result = launch.build(arguments(4, tmp_path / "store", *other), launch.environment(cache))
+    assert result.code == 0, result.output
+    assert re.findall(r"(stage \d \w+): compiled in", result.output) == ["stage 3 loss"]
+    assert result.output.count(": reused in") == 8
 
 
 def test_on_the_fly_compiles_each_distinct_program_once(
