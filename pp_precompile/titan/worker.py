@@ -1,18 +1,22 @@
 """What a worker process imports before it compiles programs of torchtitan's models.
 
-Importing a model may define operations, or tell the compiler something about them.
+Importing a model may define operations, or tell the compiler something about them. This module
+itself imports nothing of torchtitan: that has to wait for the CPU platform.
 """
 
 import importlib
 import inspect
+from typing import TYPE_CHECKING
 
 from torch import nn
 
 from pp_precompile.titan import cpu_platform
-from pp_precompile.titan.job import Job
+
+if TYPE_CHECKING:
+    from pp_precompile.titan.job import Job
 
 
-def imported_by(job: Job, model: nn.Module) -> tuple[str, ...]:
+def imported_by(job: "Job", model: nn.Module) -> tuple[str, ...]:
     """Return the modules that ``model`` and its parallelization come from, sorted."""
     function = inspect.unwrap(job.config.model_spec.parallelize_fn)
     modules = {type(module).__module__ for module in model.modules()} | {function.__module__}
