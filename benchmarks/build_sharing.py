@@ -8,6 +8,7 @@ with empty caches, repetitions interleaved. Ends with 1 if a check fails.
 
 import argparse
 import json
+import resource
 import shutil
 import sys
 import tempfile
@@ -40,9 +41,10 @@ LAYERS = (8, 16, 64)
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """One build: seconds of the whole command, and what its store then holds."""
+    """One build: wall and processor time of the whole command, and what its store then holds."""
 
     seconds: float
+    cpu_seconds: float
     programs: int
     distinct: int
     blob_bytes: int
@@ -73,7 +75,9 @@ def build(degree: int, layers: int, folder: Path, *, jobs: int = 1) -> Build:
         *("--jobs", str(jobs), "--debug.seed", "42", "--compile.precompile"),
     ]
     store = folder / "store"
+    before = _cpu_of_children()
     seconds = launch.build(words, building_host(folder / "host"), folder, store=store)
+    cpu_seconds = _cpu_of_children() - before
     builds = open_store(store, create=False).builds
     [build_id] = builds.ids()
     records = [
@@ -82,10 +86,17 @@ def build(degree: int, layers: int, folder: Path, *, jobs: int = 1) -> Build:
     sizes = {record.blob.digest: record.blob.size for record in records}
     return Build(
         seconds=seconds,
+        cpu_seconds=cpu_seconds,
         programs=len(records),
         distinct=len({record.key for record in records}),
         blob_bytes=sum(sizes.values()),
     )
+
+
+def _cpu_of_children() -> float:
+    """Return the processor time of all that this process has started and that has ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def measure(
@@ -166,17 +177,18 @@ def merged(
 
 
 def table(builds: Builds) -> Table:
-    """Return a table with a row for each way."""
-    columns = ("build", "seconds", "programs", "distinct", "bytes of blobs", "time, ratio")
-    grid = Table(*columns, box=box.SIMPLE_HEAD)
-    found, first = ratios(builds), next(iter(builds))
+    """Return a table with a row for each way, and the ratios below it."""
+    grid = Table("build", "seconds", "of processors", box=box.SIMPLE_HEAD)
+    for title in ("programs", "distinct", "bytes of blobs"):
+        grid.add_column(title)
     for name, each in seconds(builds).items():
         made = builds[name][0]
+        cpu = spread([run.cpu_seconds for run in builds[name]])
         counts = (str(made.programs), str(made.distinct), f"{made.blob_bytes:,}")
-        own = found.get(f"{name}/{first}")
-        grid.add_row(name, each.text(), *counts, "1" if own is None else own.text())
+        grid.add_row(name, each.text(), cpu.text(), *counts)
     for column in grid.columns[1:]:
         column.justify = "right"
+    grid.caption = "\n".join(f"{name} {each.text()}" for name, each in ratios(builds).items())
     return grid
 
 

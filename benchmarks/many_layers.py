@@ -26,7 +26,8 @@ def llama3_64_layers() -> PrecompileTrainer.Config:
 
 
 def _with_layers(number: int) -> PrecompileTrainer.Config:
-    config: PrecompileTrainer.Config = llama3.llama3_debugmodel_sdpa()
+    # Config functions are put into the module when it is imported.
+    config: PrecompileTrainer.Config = vars(llama3)["llama3_debugmodel_sdpa"]()
     model = config.model_spec.model
     model.layers = [copy.deepcopy(model.layers[0]) for _ in range(number)]
     config.training.seq_len = 64

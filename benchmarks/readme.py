@@ -138,12 +138,13 @@ def _builds(builds: Mapping[str, Any]) -> Iterator[str]:
     """Yield a table of the builds of :mod:`benchmarks.build_sharing`."""
     yield f"Builds of a model of {builds['layers']} equal layers, with `--jobs {builds['jobs']}`:"
     yield ""
-    yield _row("build", "seconds", "programs", "distinct", "bytes of blobs")
-    yield _row("---", *("---:" for _ in range(4)))
+    yield _row("build", "seconds", "of processors", "programs", "distinct", "bytes of blobs")
+    yield _row("---", *("---:" for _ in range(5)))
     for name, seconds in builds["seconds"].items():
-        made = builds["samples"][name][0]
-        counts = (f"{made[what]:,}" for what in ("programs", "distinct", "blob_bytes"))
-        yield _row(f"`{name}`", _text(seconds), *counts)
+        runs = builds["samples"][name]
+        cpu = spread([made["cpu_seconds"] for made in runs]).text()
+        counts = (f"{runs[0][what]:,}" for what in ("programs", "distinct", "blob_bytes"))
+        yield _row(f"`{name}`", _text(seconds), cpu, *counts)
 
 
 def _text(measured: Mapping[str, Any]) -> str:
