@@ -104,7 +104,8 @@ def test_killed_while_building_then_finished_by_a_rerun(
     assert health.sound
     compiled = killed.count(": compiled in")
     assert health.entries >= compiled > 1
-    rerun = launch.build(words, launch.environment(cache))
+    # With another number of processes, and then the bytes of a build in a single one.
+    rerun = launch.build([*words, "--jobs", "3"], launch.environment(cache))
     assert rerun.code == 0, rerun.output
     assert rerun.output.count(": reused in") >= compiled
     reference = open_store(built, create=False)
