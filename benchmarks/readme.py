@@ -125,11 +125,29 @@ def _starts(report: Report) -> str:
     ]
     lines = [head, _row("phase (seconds)", *ways), _row("---", *("---:" for _ in ways)), *rows, ""]
     lines += [_row("ratio", "of phase", "median (min–max)"), _row("---", "---", "---:")]
-    lines += [
-        _row(f"`{name}`", PHASES[RATIOS[name][2]], _text(ratio)) for name, ratio in ratios.items()
-    ]
+    lines += [_row(f"`{name}`", _phase(name), _text(ratio)) for name, ratio in ratios.items()]
+    if "builds" in report:
+        lines += ["", *_builds(report["builds"])]
     lines += ["", *(f"{way}: “{reason}”\n" for way, reason in report.get("refused", {}).items())]
     return "\n".join([*lines, _checked(report, report["eager_loss_difference"]), ""])
+
+
+def _phase(ratio: str) -> str:
+    """Return what a ratio is about: a phase of starts, else whole builds."""
+    return PHASES[RATIOS[ratio][2]] if ratio in RATIOS else "build, whole command"
+
+
+def _builds(builds: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a table of the builds of :mod:`benchmarks.build_sharing`."""
+    yield f"Builds of a model of {builds['layers']} equal layers, with `--jobs {builds['jobs']}`:"
+    yield ""
+    yield _row("build", "seconds", "of processors", "programs", "distinct", "bytes of blobs")
+    yield _row("---", *("---:" for _ in range(5)))
+    for name, seconds in builds["seconds"].items():
+        runs = builds["samples"][name]
+        cpu = spread([made["cpu_seconds"] for made in runs]).text()
+        counts = (f"{runs[0][what]:,}" for what in ("programs", "distinct", "blob_bytes"))
+        yield _row(f"`{name}`", _text(seconds), cpu, *counts)
 
 
 def _text(measured: Mapping[str, Any]) -> str:

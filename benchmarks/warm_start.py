@@ -1,6 +1,6 @@
 """How long a start takes: cold, warm on a fresh host, and eager, side by side in one run.
 
-``python -m benchmarks.warm_start [--repeat 5] [--degree 4] [--shard 1] [--json FILE]``
+``python -m benchmarks.warm_start [--repeat 5] [--degree 4] [--layers 64] [--json FILE]``
 
 - ``cold_jit``: no store, empty caches; stages are compiled on the fly, and stored.
 - ``warm_fresh_host``: the store of a build; empty caches, no compiler on ``PATH``, policy strict.
@@ -13,7 +13,8 @@ And where torchtitan's GraphPP runs the job, with its graphs compiled whole by I
   ``torch.compiler.save_cache_artifacts`` gave in an earlier run (see
   :mod:`benchmarks.recorded_graph_pp`).
 
-Same seed, same machine, repetitions interleaved. Ends with 1 if a check fails.
+Same seed, same machine, repetitions interleaved. Then, as often, the builds of
+:mod:`benchmarks.build_sharing`; ``--layers 0`` leaves them out. Ends with 1 if a check fails.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import graph_pp, machine, ratios, report, tables
+from benchmarks import build_sharing, graph_pp, machine, ratios, report, tables
 from benchmarks.job import Job, build
 from benchmarks.measure import measure
 from benchmarks.options import at_least
@@ -50,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     end_children_when_ended()
     folder = Path(tempfile.mkdtemp(prefix="pp_precompile-warm_start-"))
     try:
-        good = _run(job, folder, repeat=options.repeat, json_file=options.json)
+        good = _run(
+            job, folder, repeat=options.repeat, layers=options.layers, json_file=options.json
+        )
     except (CommandError, ValueError) as error:
         print(f"{error}\nthe output of every run is in {folder}", file=sys.stderr)
         return 1
@@ -58,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if good else 1
 
 
-def _run(job: Job, folder: Path, *, repeat: int, json_file: Path | None) -> bool:
+def _run(job: Job, folder: Path, *, repeat: int, layers: int, json_file: Path | None) -> bool:
     """Measure and report; returns whether every check holds."""
     console = Console(width=160, soft_wrap=True)
     facts = machine.describe()
@@ -81,11 +84,16 @@ def _run(job: Job, folder: Path, *, repeat: int, json_file: Path | None) -> bool
     samples = measure(job, folder, places, ways, repeat=repeat, done=done)
     console.print(tables.phase_table(ratios.phases(samples)))
     console.print(tables.ratio_table(ratios.ratios(samples)))
+    builds = _build_many(folder, console, repeat=repeat, layers=layers) if layers else None
     checks = ratios.checks(samples)
+    if builds is not None:
+        checks |= build_sharing.checks(builds)
     console.print("\n".join(tables.check_lines(checks)))
     console.print(f"largest relative difference to eager: {ratios.difference(samples, EAGER):.1e}")
     if json_file is not None:
         data = report.as_dict(job, facts, samples, build_seconds=seconds, refused=refused)
+        if builds is not None:
+            data = build_sharing.merged(data, builds, layers=layers)
         json_file.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return all(checks.values())
 
@@ -102,6 +110,20 @@ def _ways(job: Job, folder: Path, places: Places) -> tuple[dict[str, Way], dict[
     return {**WAYS, **GRAPH_PP_WAYS}, {}
 
 
+def _build_many(
+    folder: Path, console: Console, *, repeat: int, layers: int
+) -> build_sharing.Builds:
+    """Build the same layers for pipelines of several lengths, and print the table."""
+
+    def done(repetition: int, name: str, made: build_sharing.Build) -> None:
+        turn = f"repetition {repetition + 1} of {repeat}"
+        console.print(f"{turn}, {name}, {layers} layers: {made.seconds:.1f} s")
+
+    builds = build_sharing.measure(folder, layers=layers, repeat=repeat, done=done)
+    console.print(build_sharing.table(builds))
+    return builds
+
+
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.warm_start", description=(__doc__ or "").splitlines()[0]
@@ -113,6 +135,9 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         "--schedule", default="Interleaved1F1B", help="of a pipeline (Interleaved1F1B)"
     )
     parser.add_argument("--steps", type=at_least(2), default=6, help="training steps (6)")
+    parser.add_argument(
+        "--layers", type=int, default=64, choices=(0, *build_sharing.LAYERS), help="layers (64)"
+    )
     parser.add_argument("--module", default="pp_precompile.models.llama3")
     parser.add_argument("--config", default="llama3_debugmodel_sdpa")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write samples and ratios")

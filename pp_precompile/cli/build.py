@@ -16,15 +16,16 @@ from pp_precompile.store.location import store_location
 from pp_precompile.store.store import open_store
 
 _HELP = """usage: pp-precompile build <torchtitan arguments> --compile.precompile
-                          [--compile.precompile_artifact_dir STORE] [--dry-run [--json]]
+                          [--compile.precompile_artifact_dir STORE] [--jobs N] [--dry-run [--json]]
 
 Traces every pipeline stage from metadata, compiles its programs, and publishes the build. Takes
 the arguments of the train command; needs a C++ compiler, but neither ranks nor weights.
 
+  --jobs N   compile in N processes while this one traces (1: all in this one); same result
   --dry-run  trace only, and print what would be compiled; writes nothing, needs no compiler
   --json     with --dry-run: one JSON document on stdout"""
 
-_DRY_RUN, _JSON = "--dry-run", "--json"
+_DRY_RUN, _JSON, _JOBS = "--dry-run", "--json", "--jobs"
 
 
 def run(argv: Sequence[str]) -> int:
@@ -32,7 +33,8 @@ def run(argv: Sequence[str]) -> int:
     if not argv or argv[0] in {"-h", "--help"}:
         print(_HELP)
         return 0
-    job = [word for word in argv if word not in (_DRY_RUN, _JSON)]
+    words, jobs = _take_jobs(argv)
+    job = [word for word in words if word not in (_DRY_RUN, _JSON)]
     if _DRY_RUN in argv:
         return dry_run(job, as_json=_JSON in argv)
     if _JSON in argv:
@@ -43,10 +45,36 @@ def run(argv: Sequence[str]) -> int:
             found=f"{_JSON} alone",
             hint="'pp-precompile show STORE --json' describes a build that was made",
         )
-    return _build(job)
+    return _build(job, jobs)
 
 
-def _build(argv: Sequence[str]) -> int:
+def _take_jobs(argv: Sequence[str]) -> tuple[list[str], int]:
+    """Return the arguments without ``--jobs N`` (or ``--jobs=N``), and N.
+
+    Raises:
+        UsageError: PPC001 if N is no whole number from 1 on.
+    """
+    words: list[str] = []
+    number = "1"
+    given = iter(argv)
+    for word in given:
+        name, equals, value = word.partition("=")
+        if name == _JOBS:
+            number = value if equals else next(given, "nothing")
+        else:
+            words.append(word)
+    if not number.isdecimal() or int(number) < 1:
+        raise UsageError(
+            "PPC001",
+            f"{_JOBS} takes a number of processes",
+            expected="a whole number from 1 on",
+            found=number,
+            hint="1 compiles in this process, more in as many others",
+        )
+    return words, int(number)
+
+
+def _build(argv: Sequence[str], jobs: int) -> int:
     from pp_precompile.titan import cpu_platform
 
     if cpu_platform.needed():
@@ -61,7 +89,8 @@ def _build(argv: Sequence[str]) -> int:
     start = time.perf_counter()
     report = _Report()
     with report:
-        manifest = build(config, open_store(location, create=True), report.listener())
+        store = open_store(location, create=True)
+        manifest = build(config, store, report.listener(), jobs=jobs)
     console = Console()
     console.print(report.table(manifest))
     seconds = time.perf_counter() - start

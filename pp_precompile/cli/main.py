@@ -8,7 +8,7 @@ from pp_precompile.contract.errors import PrecompileError, UsageError
 from pp_precompile.contract.recipe import expand
 
 COMMANDS: dict[str, str] = {
-    "build": "compile every stage of a job and store it, in one process",
+    "build": "compile every stage of a job and store it, without ranks",
     "validate": "check builds against themselves, this host, and a job",
     "ls": "list the builds of a store",
     "show": "show a build, or one stage with the calling conventions of its programs",

@@ -13,7 +13,7 @@ from pp_precompile.contract import encoding
 from pp_precompile.contract.digest import digest_bytes
 from pp_precompile.contract.errors import CompileError, PrecompileError, Where
 from pp_precompile.contract.program import ProgramBlob
-from pp_precompile.stage import kernels, private_torch
+from pp_precompile.stage import kernels, private_pickler, private_torch
 from pp_precompile.stage.counters import counters
 
 SWITCHES: dict[str, Any] = {
@@ -44,22 +44,47 @@ def compile_program(graph: fx.GraphModule, where: Where) -> ProgramBlob:
     Raises:
         CompileError: PPC302 with the compiler's own error.
     """
+    return compile_packed(pack(graph, where), where)
+
+
+def pack(graph: fx.GraphModule, where: Where) -> bytes:
+    """Return a canonical graph as :func:`compile_packed` takes it, here or in another process.
+
+    Raises:
+        CompileError: PPC302 for a graph that cannot be packed.
+    """
+    try:
+        return private_pickler.pack_graph(graph)
+    except Exception as error:
+        raise _failed(error, where) from error
+
+
+def compile_packed(packed: bytes, where: Where) -> ProgramBlob:
+    """Compile a graph that was packed by this process or its parent.
+
+    Raises:
+        CompileError: PPC302 with the compiler's own error.
+    """
     counters.compiled += 1
     try:
         with _switches(), _quiet(), kernels.record() as recorder:
-            code = private_torch.compile_artifact(graph)
+            code = private_torch.compile_artifact(private_pickler.unpack_graph(packed))
             compiled = recorder.kernels()
     except PrecompileError:
         raise
     except Exception as error:
-        raise CompileError(
-            "PPC302",
-            f"the program could not be compiled: {type(error).__name__}: {error}",
-            where=where,
-            expected="a working C++ compiler (or Triton, on a GPU) on the machine that builds",
-            hint="check that g++ and strip work here; only building needs them, loading does not",
-        ) from error
+        raise _failed(error, where) from error
     return ProgramBlob(code=code, kernels=compiled)
+
+
+def _failed(error: Exception, where: Where) -> CompileError:
+    return CompileError(
+        "PPC302",
+        f"the program could not be compiled: {type(error).__name__}: {error}",
+        where=where,
+        expected="a working C++ compiler (or Triton, on a GPU) on the machine that builds",
+        hint="check that g++ and strip work here; only building needs them, loading does not",
+    )
 
 
 def to_bytes(blob: ProgramBlob) -> bytes:

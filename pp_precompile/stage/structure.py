@@ -17,7 +17,7 @@ from torch import fx
 from pp_precompile.contract.digest import Digest, digest_bytes
 from pp_precompile.contract.errors import CompileError
 
-_KEPT_META = ("val", "original_aten", "tensor_meta", "autograd_backward")
+KEPT_META = ("val", "original_aten", "tensor_meta", "autograd_backward")
 """Node metadata that Inductor reads. The rest holds module names and source paths."""
 
 
@@ -30,7 +30,7 @@ def canonical_graph(graph: fx.GraphModule) -> fx.GraphModule:
         copied.name = copy._graph_namespace.create_name(f"v{position}", None)
         if node.op == "placeholder":
             copied.target = copied.name
-        copied.meta = {name: node.meta[name] for name in _KEPT_META if name in node.meta}
+        copied.meta = {name: node.meta[name] for name in KEPT_META if name in node.meta}
         copied.stack_trace = None
         copies[node] = copied
     copy.lint()

@@ -6,8 +6,9 @@ A fake process group of the job's size stands in for the ranks; the model stays 
 import contextlib
 import copy
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,22 +20,27 @@ from torchtitan.distributed import ParallelDims
 from torchtitan.distributed import utils as dist_utils
 from torchtitan.tools import utils
 
+from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.errors import CompileError, UsageError
 from pp_precompile.contract.manifest import Manifest, Variant
-from pp_precompile.contract.program import Role
+from pp_precompile.contract.program import ProgramEntry, Role
 from pp_precompile.contract.stage import StageRecord
 from pp_precompile.graph.check import check_build
 from pp_precompile.graph.columns import alike, merged
 from pp_precompile.graph.refuse import refuse
 from pp_precompile.runtime.sinks import StoreSink
 from pp_precompile.stage import private_torch
+from pp_precompile.stage.parallel import compile_stages_in
+from pp_precompile.stage.pool import Pool
 from pp_precompile.stage.portable import register_logical_groups
 from pp_precompile.stage.programs import Progress, TracedStage, compile_stages
+from pp_precompile.stage.surroundings import Surroundings, describe_surroundings
 from pp_precompile.store.store import Store
 from pp_precompile.titan import private_titan
 from pp_precompile.titan.job import Job, describe_job
 from pp_precompile.titan.stages import parallel_arguments, parallel_stage
 from pp_precompile.titan.supported import check_supported
+from pp_precompile.titan.worker import imported_by, prepare
 
 _CUT_WITHIN = ("tp", "ep")
 """The mesh dimensions along which programs themselves may take their piece of a whole tensor.
@@ -52,11 +58,21 @@ class Listener:
     done: Callable[[Progress], None] = lambda progress: None
 
 
-def build(config: Any, store: Store, listener: Listener | None = None) -> Manifest:
+def build(
+    config: Any, store: Store, listener: Listener | None = None, *, jobs: int = 1
+) -> Manifest:
     """Compile every stage of the job that ``config`` describes, and publish the build.
 
     Programs that the store holds already are reused, so that a build that was interrupted goes on
     where it stopped.
+
+    Args:
+        config: torchtitan's configuration.
+        store: gets the build.
+        listener: hears what is done; with several jobs also from other threads, one at a time.
+        jobs: with more than one, programs are compiled by as many processes, while this one traces.
+            What is stored is the same. They start with a fresh interpreter, so a script that calls
+            this needs the usual ``if __name__ == "__main__":``.
 
     Raises:
         PrecompileError: for a job that cannot be built or a store that cannot be written.
@@ -64,16 +80,45 @@ def build(config: Any, store: Store, listener: Listener | None = None) -> Manife
     listener = listener or Listener()
     store.check_writable()
     sink = StoreSink(store)
+    with Pool(jobs) if jobs > 1 else contextlib.nullcontext() as pool:
 
-    def compiled(job: Job, model: nn.Module) -> tuple[StageRecord, ...]:
-        traced = list(trace_stages(job, model, listener))
-        entries = compile_stages(traced, sink, started=listener.started, done=listener.done)
-        return tuple(stage.record(entries) for stage in traced)
+        def compiled(job: Job, model: nn.Module) -> tuple[StageRecord, ...]:
+            stages = trace_stages(job, model, listener)
+            if pool is None:
+                traced = list(stages)
+                entries = compile_stages(traced, sink, started=listener.started, done=listener.done)
+            else:
+                imports = partial(prepare, imported_by(job, model))
+                surroundings = describe_surroundings(job.meshes(), imports)
+                traced, entries = _compile_in(pool, surroundings, stages, sink, listener)
+            return tuple(stage.record(entries) for stage in traced)
 
-    manifest = describe_build(config, compiled)
+        manifest = describe_build(config, compiled)
     refuse(check_build(manifest), f"build {manifest.build_id[:12]}", error=CompileError)
     store.builds.publish(manifest)
     return manifest
+
+
+def _compile_in(
+    pool: Pool,
+    surroundings: Surroundings,
+    stages: Iterable[TracedStage],
+    sink: StoreSink,
+    listener: Listener,
+) -> tuple[list[TracedStage], dict[Digest, ProgramEntry]]:
+    """Return the stages, and the entries of their programs, compiled while tracing goes on."""
+    traced: list[TracedStage] = []
+
+    def one_by_one() -> Iterator[TracedStage]:
+        for stage in stages:
+            traced.append(stage)
+            yield stage
+
+    pool.warm_up(surroundings)
+    entries = compile_stages_in(
+        pool, surroundings, one_by_one(), sink, started=listener.started, done=listener.done
+    )
+    return traced, entries
 
 
 def describe_build(

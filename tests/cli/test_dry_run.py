@@ -53,6 +53,15 @@ def test_the_document_counts_distinct_programs(tmp_path: Path) -> None:
     assert (found["store"], found["published"]) == (str(tmp_path), True)
 
 
+@pytest.mark.parametrize("words", [("--jobs", "0"), ("--jobs=two",), ("--jobs",)])
+def test_jobs_that_are_no_number_are_refused_before_torch_is_imported(
+    words: tuple[str, ...],
+) -> None:
+    result = command("build", *JOB, *words)
+    assert (result.code, result.heavy) == (2, ())
+    assert "PPC001: --jobs takes a number of processes" in result.err
+
+
 def test_json_alone_is_refused_before_torch_is_imported() -> None:
     result = command("build", "--json", *JOB)
     assert (result.code, result.heavy) == (2, ())

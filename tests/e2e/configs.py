@@ -1,5 +1,9 @@
 """Configurations that only tests need."""
 
+from dataclasses import dataclass
+from typing import Any
+
+import torch
 from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.experiments.graph_trainer.chunked_loss import ChunkedLossWrapperWithParamGrads
 from torchtitan.experiments.graph_trainer.llama3 import config_registry
@@ -14,6 +18,25 @@ def llama3_chunked_loss() -> PrecompileTrainer.Config:
     config = small(to_precompile_config(config_registry.graph_trainer_llama3_debugmodel_sdpa()))
     config.loss = ChunkedLossWrapperWithParamGrads.Config(loss_fn=CrossEntropyLoss.Config())
     assert isinstance(config.loss, ChunkedLossWrapper.Config)
+    return config
+
+
+class HalvedLoss(CrossEntropyLoss):
+    """Half of the cross-entropy."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(CrossEntropyLoss.Config):
+        pass
+
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        loss, figures = super().__call__(*args, **kwargs)
+        return loss / 2, figures
+
+
+def llama3_halved_loss() -> PrecompileTrainer.Config:
+    """The small debug model with another loss."""
+    config = llama3.llama3_debugmodel_sdpa()
+    config.loss = HalvedLoss.Config(global_vocab_size=config.loss.global_vocab_size)
     return config
 
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -34,6 +36,21 @@ def test_both_ways_of_building_store_the_same_bytes(
     offline, online = dict(launch.files(built)), dict(launch.files(trained[1]))
     assert offline.keys() == online.keys()
     assert [name for name in offline if offline[name] != online[name]] == []
+
+
+def test_another_loss_compiles_the_program_of_the_loss_alone(
+    built: Path, cache: Path, tmp_path: Path
+) -> None:
+    store = shutil.copytree(built, tmp_path / "store")
+    other = ("--module", "tests.e2e.configs", "--config", "llama3_halved_loss", "--jobs", "2")
+    result = launch.build(arguments(4, store, *other), launch.environment(cache))
+    assert result.code == 0, result.output
+    assert re.findall(r"(stage \d \w+): compiled in", result.output) == ["stage 3 loss"]
+    assert result.output.count(": reused in") == 8
+    builds = open_store(store, create=False).builds
+    assert len(builds.ids()) == 2
+    one, other_blobs = (set(builds.read(build).blobs()) for build in builds.ids())
+    assert (len(one), len(other_blobs), len(one | other_blobs)) == (7, 7, 8)
 
 
 def test_on_the_fly_compiles_each_distinct_program_once(

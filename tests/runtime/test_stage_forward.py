@@ -43,6 +43,28 @@ def pair(stage: LoadedStage) -> tuple[Block, Block]:
     return eager, warm
 
 
+def test_a_shared_program_gives_bitwise_what_one_of_its_own_gives() -> None:
+    """Two blocks of other names: the second runs the first one's programs, then its own."""
+    first, second = (traced(Block(name=n), X.clone().requires_grad_()) for n in ("proj", "other"))
+    shared, separate = MemorySink(), MemorySink()
+    with counters.expect(compiled=2, reused=2):
+        entries = compile_stages([first, second], shared)
+    with counters.expect(compiled=2, reused=0):
+        own_entries = compile_stages([second], separate)
+    assert own_entries == entries  # digests of equal bytes
+    torch.manual_seed(3)
+    block = Block(name="other")
+    results = []
+    for sink, found in ((shared, entries), (separate, own_entries)):
+        module, x = copy.deepcopy(block), X.clone().requires_grad_()
+        install(module, load_stage(second.record(found), sink.read)).bind(module)
+        output = module(x, scale=SCALE)
+        output.square().sum().backward()
+        results.append([output, x.grad, *(p.grad for p in module.parameters())])
+    assert len(results[0]) == 4
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+
+
 def _close(found: torch.Tensor, expected: torch.Tensor) -> None:
     """Compare values of order 1 that are float32 sums of some 30 terms in another order."""
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
