@@ -44,7 +44,7 @@ def test_a_report_gets_ratios_checks_and_raw_samples() -> None:
     assert data["builds"]["samples"]["build_pp4"][1]["seconds"] == 80.0
     assert data["builds"]["layers"] == 64
     assert all(data["checks"].values())
-    assert len(data["checks"]) == 4
+    assert len(data["checks"]) == 5
     ((_, text),) = readme.sections([data])
     for expected in (
         "| `build_pp16/build_pp4` | build, whole command | 1.00 (0.750–1.25) |",
