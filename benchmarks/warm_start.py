@@ -1,6 +1,6 @@
 """How long a start takes: cold, warm on a fresh host, and eager, side by side in one run.
 
-``python -m benchmarks.warm_start [--repeat 5] [--degree 4] [--layers 64] [--json FILE]``
+``python -m benchmarks.warm_start [--repeat 5] [--degree 4] [--layers 16] [--json FILE]``
 
 - ``cold_jit``: no store, empty caches; stages are compiled on the fly, and stored.
 - ``warm_fresh_host``: the store of a build; empty caches, no compiler on ``PATH``, policy strict.
@@ -136,7 +136,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--steps", type=at_least(2), default=6, help="training steps (6)")
     parser.add_argument(
-        "--layers", type=int, default=64, choices=(0, *build_sharing.LAYERS), help="layers (64)"
+        "--layers", type=int, default=16, choices=(0, *build_sharing.LAYERS), help="layers (16)"
     )
     parser.add_argument("--module", default="pp_precompile.models.llama3")
     parser.add_argument("--config", default="llama3_debugmodel_sdpa")
