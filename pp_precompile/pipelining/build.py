@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.pipelining import Pipe
 
 from pp_precompile.contract.errors import CompileError, UsageError
 from pp_precompile.contract.manifest import Manifest
@@ -15,7 +14,7 @@ from pp_precompile.graph.check import check_build
 from pp_precompile.graph.refuse import refuse
 from pp_precompile.pipelining import of_modules, of_pipe
 from pp_precompile.pipelining.job import PipelineJob, microbatch_size
-from pp_precompile.pipelining.old_pippy import check_not_pippy
+from pp_precompile.pipelining.of_pipe import AnyPipe, is_pipe
 from pp_precompile.pipelining.part import Part
 from pp_precompile.pipelining.table import schedule_table
 from pp_precompile.runtime.sinks import StoreSink
@@ -25,7 +24,7 @@ from pp_precompile.store.store import open_store
 
 
 def build(
-    stages: Pipe | Sequence[nn.Module],
+    stages: AnyPipe | Sequence[nn.Module],
     *,
     schedule: str | Path,
     microbatches: int,
@@ -62,7 +61,6 @@ def build(
         PrecompileError: if the stages cannot be compiled or stored; see docs/errors.md.
     """
     private_torch.check_version()
-    check_not_pippy(stages)
     where = torch.device(device)
     parts = _parts(stages, args, kwargs, keywords, where)
     ranks = len(parts) if ranks is None else ranks
@@ -86,13 +84,13 @@ def build(
 
 
 def _parts(
-    stages: Pipe | Sequence[nn.Module],
+    stages: AnyPipe | Sequence[nn.Module],
     args: Sequence[Any] | None,
     kwargs: Mapping[str, Any] | None,
     keywords: Sequence[str],
     device: torch.device,
 ) -> list[Part]:
-    if isinstance(stages, Pipe):
+    if is_pipe(stages):
         return of_pipe.parts(stages, keywords=keywords, device=device)
     if args is None:
         raise UsageError(
@@ -102,7 +100,8 @@ def _parts(
             found="none",
             hint="pass args=(x,) with tensors on meta",
         )
-    return of_modules.chain(list(stages), args, kwargs or {}, device=device)
+    modules = list(cast("Sequence[nn.Module]", stages))
+    return of_modules.chain(modules, args, kwargs or {}, device=device)
 
 
 def _published(job: PipelineJob, location: str) -> Manifest:

@@ -1,22 +1,47 @@
-"""Stages that ``torch.distributed.pipelining.pipeline`` cut out of a traced module."""
+"""Stages that a tracer cut out of a module: torch's ``pipeline()``, or ``torchpippy`` before it.
+
+Both make a ``Pipe``, whose ``split_gm`` calls one submodule a stage.
+"""
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeGuard
 
 import torch
-from torch import fx
+from torch import fx, nn
 from torch.distributed.pipelining import Pipe
 
 from pp_precompile.contract.errors import UsageError, Where
 from pp_precompile.pipelining.part import NamedStage, Part, described
 
 
-def parts(pipe: Pipe, *, keywords: Sequence[str], device: torch.device) -> list[Part]:
+class AnyPipe(Protocol):
+    """What the two have in common."""
+
+    split_gm: fx.GraphModule
+    replicated_params: list[dict[str, str]]
+
+
+def is_pipe(stages: object) -> TypeGuard[AnyPipe]:
+    """Tell whether ``stages`` is a ``Pipe`` of torch, or of the archived package ``torchpippy``."""
+    names = {f"{base.__module__}.{base.__qualname__}" for base in type(stages).__mro__}
+    return isinstance(stages, Pipe) or "pippy.IR.Pipe" in names
+
+
+def number_of_stages(pipe: AnyPipe) -> int:
+    """Return how many stages ``pipe`` has."""
+    return len(_calls(pipe))
+
+
+def _calls(pipe: AnyPipe) -> list[fx.Node]:
+    return [node for node in pipe.split_gm.graph.nodes if node.op == "call_module"]
+
+
+def parts(pipe: AnyPipe, *, keywords: Sequence[str], device: torch.device) -> list[Part]:
     """Return all stages of ``pipe``.
 
     Args:
-        pipe: from ``pipeline()``; the shapes of one microbatch are those it was traced with.
+        pipe: the shapes of one microbatch are those it was traced with.
         keywords: names of the inputs that will be given by keyword; the others are positional.
         device: where the stages will run.
 
@@ -24,8 +49,12 @@ def parts(pipe: Pipe, *, keywords: Sequence[str], device: torch.device) -> list[
         UsageError: PPC002 for what does not go from each stage to the next one.
     """
     _check_untied(pipe)
-    stages = [node for node in pipe.info().graph.nodes if node.op == "call_module"]
-    given = [_given(pipe, index, node, stages) for index, node in enumerate(stages)]
+    stages = _calls(pipe)
+    modules = [pipe.split_gm.get_submodule(str(node.target)) for node in stages]
+    given = [
+        _given(module, index, node, stages)
+        for index, (module, node) in enumerate(zip(modules, stages, strict=True))
+    ]
     _check_result(pipe, stages)
     by_keyword = {
         name: value
@@ -43,7 +72,8 @@ def parts(pipe: Pipe, *, keywords: Sequence[str], device: torch.device) -> list[
             hint="name inputs as the traced module does",
         )
     return [
-        _part(pipe, index, given[index], by_keyword, device=device) for index in range(len(stages))
+        _part(modules, index, given[index], by_keyword, device=device)
+        for index in range(len(stages))
     ]
 
 
@@ -52,16 +82,21 @@ _Given = dict[str, tuple[int | None, Any]]
 whole pipeline; and an example."""
 
 
-def _given(pipe: Pipe, index: int, node: fx.Node, stages: Sequence[fx.Node]) -> _Given:
-    placeholders = [n for n in _graph(pipe, index).nodes if n.op == "placeholder"]
+def _given(module: nn.Module, index: int, node: fx.Node, stages: Sequence[fx.Node]) -> _Given:
+    placeholders = [n for n in _graph(module).nodes if n.op == "placeholder"]
     return {
-        placeholder.name: (_source(source, index, stages), placeholder.meta["val"])
+        placeholder.name: (_source(source, index, stages), _value(placeholder))
         for placeholder, source in zip(placeholders, node.args, strict=True)
     }
 
 
-def _graph(pipe: Pipe, index: int) -> fx.Graph:
-    graph: fx.Graph = pipe.get_stage_module(index).graph
+def _value(node: fx.Node) -> Any:
+    """Return what a node returned while it was traced; the older package keeps it elsewhere."""
+    return node.meta["val"] if "val" in node.meta else node.meta["example_value"]
+
+
+def _graph(module: nn.Module) -> fx.Graph:
+    graph: fx.Graph = module.graph
     return graph
 
 
@@ -86,13 +121,18 @@ def _source(node: Any, index: int, stages: Sequence[fx.Node]) -> int | None:
 
 
 def _part(
-    pipe: Pipe, index: int, given: _Given, by_keyword: Mapping[str, Any], *, device: torch.device
+    modules: Sequence[nn.Module],
+    index: int,
+    given: _Given,
+    by_keyword: Mapping[str, Any],
+    *,
+    device: torch.device,
 ) -> Part:
     takes: list[int | str] = []
     inputs: dict[str, Any] = {}
     if index > 0:
-        output = _graph(pipe, index - 1).output_node()
-        values = fx.node.map_arg(output.args, lambda n: n.meta["val"])
+        output = _graph(modules[index - 1]).output_node()
+        values = fx.node.map_arg(output.args, _value)
         flat, _ = torch.utils._pytree.tree_flatten(values)
         inputs = {str(position): value for position, value in enumerate(flat)}
     for name, (source, value) in given.items():
@@ -113,17 +153,16 @@ def _part(
                 found=f"keywords {sorted(by_keyword)}",
                 hint=f"pass {name} to schedule.step() by keyword, and name it in keywords=",
             )
-    module = pipe.get_stage_module(index)
     return Part(
         index=index,
-        module=module,
-        named=NamedStage(index, module, takes=takes, keywords=()),
+        module=modules[index],
+        named=NamedStage(index, modules[index], takes=takes, keywords=()),
         arguments=described(index, inputs, device=device, requires_grad=index > 0),
         keywords=described(index, by_keyword, device=device, requires_grad=False),
     )
 
 
-def _check_result(pipe: Pipe, stages: Sequence[fx.Node]) -> None:
+def _check_result(pipe: AnyPipe, stages: Sequence[fx.Node]) -> None:
     """The pipeline's result has to come from the last stage, whose rank computes the loss."""
     early: list[int] = []
 
@@ -133,7 +172,7 @@ def _check_result(pipe: Pipe, stages: Sequence[fx.Node]) -> None:
         if node is not stages[-1]:
             early.append(stages.index(node) if node in stages else -1)
 
-    fx.node.map_arg(pipe.info().graph.output_node().args, look)
+    fx.node.map_arg(pipe.split_gm.graph.output_node().args, look)
     if early:
         raise UsageError(
             "PPC002",
@@ -145,7 +184,7 @@ def _check_result(pipe: Pipe, stages: Sequence[fx.Node]) -> None:
         )
 
 
-def _check_untied(pipe: Pipe) -> None:
+def _check_untied(pipe: AnyPipe) -> None:
     shared = [names for names in pipe.replicated_params if len(names) > 1]
     if shared:
         name, where = next(iter(shared[0].values())), list(shared[0])

@@ -3,19 +3,18 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.pipelining import Pipe
 
 from pp_precompile.contract import encoding
 from pp_precompile.contract.errors import UsageError
 from pp_precompile.pipelining import of_modules, of_pipe
 from pp_precompile.pipelining.job import PipelineJob, microbatch_size
-from pp_precompile.pipelining.old_pippy import check_not_pippy
+from pp_precompile.pipelining.of_pipe import AnyPipe, is_pipe
 from pp_precompile.pipelining.part import Part
 from pp_precompile.pipelining.table import schedule_table
 from pp_precompile.runtime.acquire import acquire
@@ -31,7 +30,7 @@ _starts = itertools.count()
 
 
 def stages(
-    pipe_or_modules: Pipe | Mapping[int, nn.Module],
+    pipe_or_modules: AnyPipe | Mapping[int, nn.Module],
     *,
     schedule: str | Path,
     microbatches: int,
@@ -71,7 +70,6 @@ def stages(
         PrecompileError: on every rank, if any rank cannot go on; see docs/errors.md.
     """
     private_torch.check_version()
-    check_not_pippy(pipe_or_modules)
     where = torch.device(device or "cpu")
     group = dist.group.WORLD if mesh is None else mesh.get_group()
     agreement = _agreement(group)
@@ -113,7 +111,7 @@ def stages(
 
 
 def stage(
-    pipe_or_module: Pipe | nn.Module,
+    pipe_or_module: AnyPipe | nn.Module,
     index: int,
     *,
     args: Sequence[Any] | None = None,
@@ -127,7 +125,7 @@ def stage(
     Raises:
         UsageError: PPC003 if the schedule gives this rank another stage, or several.
     """
-    if isinstance(pipe_or_module, Pipe):
+    if is_pipe(pipe_or_module):
         made = stages(pipe_or_module, **more)
     else:
         inputs = None if args is None else {index: args}
@@ -153,9 +151,8 @@ def _agreement(group: Any) -> Agreement:
 
 
 def _number_of_stages(pipe_or_modules: Any, num_stages: int | None) -> int:
-    if isinstance(pipe_or_modules, Pipe):
-        number: int = pipe_or_modules.info().num_stages
-        return number
+    if is_pipe(pipe_or_modules):
+        return of_pipe.number_of_stages(pipe_or_modules)
     if num_stages is None:
         raise UsageError(
             "PPC002",
@@ -168,16 +165,16 @@ def _number_of_stages(pipe_or_modules: Any, num_stages: int | None) -> int:
 
 
 def _parts(
-    pipe_or_modules: Pipe | Mapping[int, nn.Module],
+    pipe_or_modules: AnyPipe | Mapping[int, nn.Module],
     args: Mapping[int, Sequence[Any]] | None,
     kwargs: Mapping[str, Any],
     keywords: Sequence[str],
     device: torch.device,
 ) -> list[Part]:
-    if isinstance(pipe_or_modules, Pipe):
+    if is_pipe(pipe_or_modules):
         return of_pipe.parts(pipe_or_modules, keywords=keywords, device=device)
-    given = args or {}
-    missing = sorted(pipe_or_modules.keys() - given.keys())
+    given, modules = args or {}, cast("Mapping[int, nn.Module]", pipe_or_modules)
+    missing = sorted(modules.keys() - given.keys())
     if missing:
         raise UsageError(
             "PPC002",
@@ -188,15 +185,15 @@ def _parts(
         )
     return [
         of_modules.part(index, module, given[index], kwargs, device=device)
-        for index, module in sorted(pipe_or_modules.items())
+        for index, module in sorted(modules.items())
     ]
 
 
 def _check_own(own: Mapping[int, Part], mine: Sequence[int], given: Any) -> None:
     """This rank must have exactly the stages that the schedule gives it."""
-    if sorted(own) == sorted(mine) and (isinstance(given, Pipe) or len(given) == len(mine)):
+    if sorted(own) == sorted(mine) and (is_pipe(given) or len(given) == len(mine)):
         return
-    found = sorted(own) if isinstance(given, Pipe) else sorted(given)
+    found = sorted(own) if is_pipe(given) else sorted(given)
     raise UsageError(
         "PPC003",
         "the schedule gives this rank other stages",

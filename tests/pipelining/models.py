@@ -118,6 +118,15 @@ def cut(model: nn.Module, *inputs: torch.Tensor, at: tuple[int, ...]) -> Pipe:
     return pipeline(model, mb_args=inputs, split_spec=spec)
 
 
+def cut_by_pippy(model: nn.Module, batch: torch.Tensor, *, before: int) -> Any:
+    """Return the pipe that ``torchpippy`` makes of ``model``, cut before a block."""
+    from pippy.IR import Pipe as OldPipe
+    from pippy.IR import PipeSplitWrapper, annotate_split_points
+
+    annotate_split_points(model, {f"blocks.{before}": PipeSplitWrapper.SplitPoint.BEGINNING})
+    return OldPipe.from_tracing(model, MICROBATCHES, (batch,))
+
+
 def microbatch() -> torch.Tensor:
     """Return an example of one microbatch."""
     return torch.zeros(ROWS, WIDTH)

@@ -59,6 +59,21 @@ def of_pipe(policy: str, store: Path) -> Any:
     return train(schedule, [made], (models.batch(),), {"mask": models.mask()})
 
 
+def of_pippy(policy: str, store: Path) -> Any:
+    """A model cut by the archived package, under torch's own 1F1B."""
+    pipe = models.cut_by_pippy(models.seeded(models.Plain), models.batch(), before=2)
+    made = stage(
+        pipe,
+        dist.get_rank(),
+        schedule="1F1B",
+        microbatches=models.MICROBATCHES,
+        store=store,
+        policy=policy,
+    )
+    schedule = schedules.Schedule1F1B(made, models.MICROBATCHES, loss_fn=models.loss_fn)
+    return train(schedule, [made], (models.batch(),), {})
+
+
 def of_modules(name: str, policy: str, store: Path, key: str | None = None) -> Any:
     """Four blocks on two ranks, under one of torch's schedules with two stages a rank."""
     blocks = models.seeded(models.Model).blocks
@@ -101,6 +116,7 @@ def of_two(make: Any, policy: str, store: Path, *inputs: torch.Tensor) -> Any:
 
 CASES: dict[str, Callable[[str, Path], Any]] = {
     "pipe": of_pipe,
+    "pippy": of_pippy,
     "interleaved": lambda policy, store: of_modules("Interleaved1F1B", policy, store),
     "zbv": lambda policy, store: of_modules("ZBVZeroBubble", policy, store),
     "tuple": lambda policy, store: of_two(

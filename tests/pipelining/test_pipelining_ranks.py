@@ -52,6 +52,7 @@ def test_loaded_stages_train_as_compiled_ones_bit_for_bit(folder: Path, name: st
 WHOLE: dict[str, tuple[Any, tuple[Any, ...], tuple[tuple[int, ...], ...]]] = {
     # the whole model, its inputs, and the trained blocks of each rank
     "pipe": (models.Model, (models.batch(), models.mask()), ((0, 1), (2, 3))),
+    "pippy": (models.Plain, (models.batch(),), ((0, 1), (2, 3))),
     "interleaved": (models.Plain, (models.batch(),), ((0, 2), (1, 3))),
     "zbv": (models.Plain, (models.batch(),), ((0, 3), (1, 2))),
     "tuple": (models.Chain, (models.batch(), models.counts()), ((0,), (1,))),

@@ -18,13 +18,6 @@ X = models.microbatch()
 JOB: dict[str, Any] = {"schedule": "1F1B", "microbatches": 4}
 
 
-class _OfPippy:
-    """What a pipe of the archived package looks like from outside."""
-
-
-_OfPippy.__module__ = "pippy.IR"
-
-
 def _list_of_modules(count: int = 2) -> nn.ModuleList:
     return models.seeded(models.Model, count).blocks
 
@@ -135,11 +128,6 @@ REFUSED: dict[str, tuple[str, str, Callable[[Path], object]]] = {
         lambda store: build(
             _list_of_modules(), schedule="none.csv", microbatches=4, store=store, args=(X,)
         ),
-    ),
-    "a pipe of the archived package": (
-        "PPC002",
-        "torch.distributed.pipelining makes it from the same module",
-        lambda store: build(_OfPippy(), **JOB, store=store),  # type: ignore[arg-type]
     ),
 }
 
