@@ -8,15 +8,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from pp_precompile.contract.errors import CompileError, UsageError
+from pp_precompile.contract.errors import UsageError
 from pp_precompile.contract.manifest import Manifest
-from pp_precompile.graph.check import check_build
-from pp_precompile.graph.refuse import refuse
 from pp_precompile.pipelining import of_modules, of_pipe
 from pp_precompile.pipelining.job import PipelineJob, microbatch_size
 from pp_precompile.pipelining.of_pipe import AnyPipe, is_pipe
 from pp_precompile.pipelining.part import Part
 from pp_precompile.pipelining.table import schedule_table
+from pp_precompile.runtime.job import checked_manifest
 from pp_precompile.runtime.sinks import StoreSink
 from pp_precompile.stage import private_torch
 from pp_precompile.stage.programs import compile_stages
@@ -109,7 +108,6 @@ def _published(job: PipelineJob, location: str) -> Manifest:
     opened.check_writable()
     traced = [job.trace(part.named, index) for index, part in job.parts.items()]
     entries = compile_stages(traced, StoreSink(opened))
-    manifest = job.manifest(tuple(stage.record(entries) for stage in traced))
-    refuse(check_build(manifest), f"build {manifest.build_id[:12]}", error=CompileError)
+    manifest = checked_manifest(job, tuple(stage.record(entries) for stage in traced))
     opened.builds.publish(manifest)
     return manifest

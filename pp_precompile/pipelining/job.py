@@ -16,10 +16,8 @@ from torch import nn
 from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.environment import Environment, host_environment
 from pp_precompile.contract.key import build_id
-from pp_precompile.contract.manifest import FORMAT, Manifest, Variant
 from pp_precompile.contract.mesh import MeshSpec
 from pp_precompile.contract.schedule import ScheduleTable, backward_kinds
-from pp_precompile.contract.stage import StageRecord
 from pp_precompile.graph.identity import input_factors, plan_factors
 from pp_precompile.pipelining.part import NamedStage, Part
 from pp_precompile.runtime.device import device_facts
@@ -33,7 +31,7 @@ class PipelineJob:
     """A pipeline whose stages are compiled; see :class:`pp_precompile.runtime.job.Job`.
 
     ``parts`` are the stages that this process has. ``stage_factors`` are the key factors of all
-    stages, also of those of other ranks.
+    stages, also of those of other ranks; they are set once, before anything asks for the job's.
     """
 
     parts: Mapping[int, Part]
@@ -70,7 +68,7 @@ class PipelineJob:
         """Number of stages over all ranks."""
         return sum(map(len, self.schedule.stages_of_rank))
 
-    @property
+    @cached_property
     def factors(self) -> dict[str, str]:
         """Everything that can reach the job's programs, by name."""
         split = [(NamedStage.module_name(index),) for index in range(self.stages)]
@@ -78,7 +76,7 @@ class PipelineJob:
         named = {} if self.key is None else {"key": self.key}
         return {**plan, **self.compiler, **named, **self.stage_factors}
 
-    @property
+    @cached_property
     def build_id(self) -> Digest:
         """Digest of the factors."""
         return build_id(self.factors)
@@ -127,21 +125,6 @@ class PipelineJob:
                 compiler=self.compiler,
             )
         return self._traced[stage]
-
-    def manifest(
-        self, stages: tuple[StageRecord, ...], variants: tuple[Variant, ...] = ()
-    ) -> Manifest:
-        """Return the manifest of a build with these stages."""
-        return Manifest(
-            format=FORMAT,
-            build_id=self.build_id,
-            factors=self.factors,
-            environment=self.environment,
-            mesh=self.mesh,
-            schedule=self.schedule,
-            stages=stages,
-            variants=variants,
-        )
 
 
 def microbatch_size(parts: Sequence[Part]) -> int:

@@ -12,7 +12,6 @@ from torch import nn
 from pp_precompile.contract import encoding
 from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.errors import (
-    CompileError,
     MissingBuildError,
     StaleBuildError,
     StoreError,
@@ -25,7 +24,7 @@ from pp_precompile.graph.columns import group_columns
 from pp_precompile.graph.refuse import refuse
 from pp_precompile.runtime.agreement import Agreement
 from pp_precompile.runtime.binding import check_module
-from pp_precompile.runtime.job import Job, Policy
+from pp_precompile.runtime.job import Job, Policy, checked_manifest
 from pp_precompile.runtime.loader import LoadedStage, ReadBlob, load_stages
 from pp_precompile.runtime.sinks import MemorySink, StoreSink
 from pp_precompile.runtime.verdict import EXCHANGE_SECONDS, exchange, explain, refusal
@@ -234,9 +233,7 @@ def _build(
         [encoding.decode(data, list[StageRecord], what="a rank's stages") for data in gathered],
         columns=job.mesh.columns,
     )
-    manifest = job.manifest(stages.stages, tuple(variants))
-    refuse(check_build(manifest), f"build {job.build_id[:12]}", error=CompileError)
-    return manifest
+    return checked_manifest(job, stages.stages, tuple(variants))
 
 
 def _log_program(progress: Progress) -> None:

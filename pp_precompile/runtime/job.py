@@ -8,9 +8,13 @@ from torch import nn
 
 from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.environment import Environment
-from pp_precompile.contract.manifest import Manifest, Variant
+from pp_precompile.contract.errors import CompileError
+from pp_precompile.contract.manifest import FORMAT, Manifest, Variant
 from pp_precompile.contract.mesh import MeshSpec
+from pp_precompile.contract.schedule import ScheduleTable
 from pp_precompile.contract.stage import StageRecord
+from pp_precompile.graph.check import check_build
+from pp_precompile.graph.refuse import refuse
 from pp_precompile.stage.boundary import Meshes
 from pp_precompile.stage.programs import TracedStage
 
@@ -42,6 +46,10 @@ class Job(Protocol):
         """The mesh of all ranks."""
 
     @property
+    def schedule(self) -> ScheduleTable:
+        """What each pipeline rank does in a step."""
+
+    @property
     def how_to_build(self) -> str:
         """What a user does who lacks the build."""
 
@@ -55,7 +63,24 @@ class Job(Protocol):
             CompileError: if it cannot be traced, or is not portable.
         """
 
-    def manifest(
-        self, stages: tuple[StageRecord, ...], variants: tuple[Variant, ...] = ()
-    ) -> Manifest:
-        """Return the manifest of a build with these stages."""
+
+def checked_manifest(
+    job: Job, stages: tuple[StageRecord, ...], variants: tuple[Variant, ...] = ()
+) -> Manifest:
+    """Return the manifest of a build of ``job`` with these stages, which fit together.
+
+    Raises:
+        CompileError: with the code of what does not fit.
+    """
+    manifest = Manifest(
+        format=FORMAT,
+        build_id=job.build_id,
+        factors=dict(job.factors),
+        environment=job.environment,
+        mesh=job.mesh,
+        schedule=job.schedule,
+        stages=stages,
+        variants=variants,
+    )
+    refuse(check_build(manifest), f"build {manifest.build_id[:12]}", error=CompileError)
+    return manifest

@@ -15,10 +15,8 @@ from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.environment import Environment, host_environment
 from pp_precompile.contract.errors import CompileError, Where
 from pp_precompile.contract.key import build_id, differing
-from pp_precompile.contract.manifest import FORMAT, Manifest, Variant
 from pp_precompile.contract.mesh import MeshSpec
 from pp_precompile.contract.schedule import ScheduleTable, backward_kinds
-from pp_precompile.contract.stage import StageRecord
 from pp_precompile.runtime.device import device_facts
 from pp_precompile.stage import private_torch
 from pp_precompile.stage.loss import LossModule
@@ -118,21 +116,6 @@ class Job:
                 expected="the settings that the key names",
                 hint="change torch's settings before training starts, not while the model is built",
             )
-
-    def manifest(
-        self, stages: tuple[StageRecord, ...], variants: tuple[Variant, ...] = ()
-    ) -> Manifest:
-        """Return the manifest of a build with these stages."""
-        return Manifest(
-            format=FORMAT,
-            build_id=self.build_id,
-            factors=self.factors,
-            environment=self.environment,
-            mesh=self.mesh,
-            schedule=self.schedule,
-            stages=stages,
-            variants=variants,
-        )
 
     def meshes(self) -> list[DeviceMesh]:
         """Return the one-dimensional meshes whose groups stage programs communicate over."""

@@ -21,13 +21,12 @@ from torchtitan.distributed import utils as dist_utils
 from torchtitan.tools import utils
 
 from pp_precompile.contract.digest import Digest
-from pp_precompile.contract.errors import CompileError, UsageError
+from pp_precompile.contract.errors import UsageError
 from pp_precompile.contract.manifest import Manifest, Variant
 from pp_precompile.contract.program import ProgramEntry, Role
 from pp_precompile.contract.stage import StageRecord
-from pp_precompile.graph.check import check_build
 from pp_precompile.graph.columns import alike, merged
-from pp_precompile.graph.refuse import refuse
+from pp_precompile.runtime.job import checked_manifest
 from pp_precompile.runtime.sinks import StoreSink
 from pp_precompile.stage import private_torch
 from pp_precompile.stage.parallel import compile_stages_in
@@ -94,7 +93,6 @@ def build(
             return tuple(stage.record(entries) for stage in traced)
 
         manifest = describe_build(config, compiled)
-    refuse(check_build(manifest), f"build {manifest.build_id[:12]}", error=CompileError)
     store.builds.publish(manifest)
     return manifest
 
@@ -134,7 +132,7 @@ def describe_build(
             another coordinate along ``tp`` or ``ep``.
 
     Raises:
-        PrecompileError: see :func:`offline_job`.
+        PrecompileError: see :func:`offline_job`, and for stages that do not fit together.
     """
     pristine = copy.deepcopy(config)
     with offline_job(config) as (job, model):
@@ -151,7 +149,7 @@ def describe_build(
     if any(job.mesh.size(dim) > 1 for dim in _CUT_WITHIN) and of(last) != known[0]:
         groups = alike(job.mesh, known[0], apart=_CUT_WITHIN)
     first, *others = merged(Variant(columns=columns, stages=of(columns[0])) for columns in groups)
-    return job.manifest(first.stages, tuple(others))
+    return checked_manifest(job, first.stages, tuple(others))
 
 
 def trace_stages(job: Job, model: nn.Module, listener: Listener) -> Iterator[TracedStage]:

@@ -5,12 +5,9 @@ from typing import Any
 from torch import nn
 
 from pp_precompile.contract.digest import Digest
-from pp_precompile.contract.errors import CompileError
 from pp_precompile.contract.program import BlobRef, ProgramEntry
 from pp_precompile.contract.stage import StageRecord
-from pp_precompile.graph.check import check_build
 from pp_precompile.graph.plan import BuildPlan, plan_of
-from pp_precompile.graph.refuse import refuse
 from pp_precompile.stage.programs import TracedStage
 from pp_precompile.titan.job import Job
 from pp_precompile.titan.offline import Listener, describe_build, trace_stages
@@ -30,9 +27,7 @@ def plan(config: Any, listener: Listener | None = None) -> BuildPlan:
         # One stage at a time: only its description outlives the step, not its graphs.
         return tuple(_record(stage) for stage in trace_stages(job, model, listener))
 
-    manifest = describe_build(config, traced)
-    refuse(check_build(manifest), f"build {manifest.build_id[:12]}", error=CompileError)
-    return plan_of(manifest)
+    return plan_of(describe_build(config, traced))
 
 
 def _record(stage: TracedStage) -> StageRecord:
