@@ -1,16 +1,14 @@
 """``pp-precompile compare STORE A B…``: builds and schedule files side by side, to choose from."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from pp_precompile.cli.arguments import Parser, parse
 from pp_precompile.cli.choose import only
 from pp_precompile.cli.explain import readable
 from pp_precompile.cli.output import SHORT, print_json, print_table, size, table
 from pp_precompile.cli.timing import takes_times, time_text, times_of
-from pp_precompile.contract.errors import UsageError
 from pp_precompile.contract.manifest import Manifest
-from pp_precompile.contract.schedule_file import MAX_FILE_BYTES, ScheduleFile, read_schedule_file
+from pp_precompile.contract.schedule_file import open_schedule_file
 from pp_precompile.graph.compare import Candidate, Line, compared, of_build, of_file
 from pp_precompile.store.store import Store
 
@@ -41,7 +39,9 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _candidates(store: Store, names: Sequence[str], base: str | None) -> list[Candidate]:
-    files = {name: _read(name) for name in names if _is_file(name)}
+    files = {
+        name: open_schedule_file(name, hint="check the path") for name in names if _is_file(name)
+    }
     builds = {
         name: store.builds.read(store.builds.resolve(name)) for name in names if name not in files
     }
@@ -61,21 +61,6 @@ def _base(store: Store, builds: dict[str, Manifest], base: str | None) -> Manife
     if base is None and builds:
         return next(iter(builds.values()))
     return store.builds.read(only(store, base))
-
-
-def _read(name: str) -> ScheduleFile:
-    try:
-        with Path(name).open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise UsageError(
-            "PPC003",
-            f"the schedule file {name} cannot be read",
-            expected="a CSV file; schedules/README.md describes the format",
-            found=error.strerror,
-            hint="check the path",
-        ) from error
-    return read_schedule_file(data, what=f"the schedule file {name}")
 
 
 def _print(lines: Sequence[Line]) -> None:

@@ -11,10 +11,11 @@ import itertools
 import re
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from pp_precompile.contract.digest import Digest, digest_bytes
 from pp_precompile.contract.errors import UsageError, Where
-from pp_precompile.contract.schedule import Action, parse_actions
+from pp_precompile.contract.schedule import Action, ScheduleTable, parse_actions
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 """Most bytes that a schedule file may have: some hundred times what the largest known ones need."""
@@ -68,6 +69,51 @@ class ScheduleFile:
             tuple(sorted({action.stage for cell in cells for action in parse_actions(cell)}))
             for cells in self.actions
         )
+
+    def table(
+        self,
+        name: str,
+        *,
+        microbatch_size: int,
+        stages_of_rank: tuple[tuple[int, ...], ...] | None = None,
+    ) -> ScheduleTable:
+        """Return the schedule of a job that runs this file.
+
+        Args:
+            name: of the schedule that places stages as the file does.
+            microbatch_size: sequences of a microbatch.
+            stages_of_rank: the stages of each pipeline rank in the order that the job has them; in
+                ascending order if None.
+        """
+        return ScheduleTable(
+            name=name,
+            csv=self.digest,
+            microbatches=self.microbatches,
+            microbatch_size=microbatch_size,
+            stages_of_rank=stages_of_rank or self.stages_of_rank,
+            actions=self.actions,
+        )
+
+
+def open_schedule_file(path: str | Path, *, hint: str) -> ScheduleFile:
+    """Read the schedule in the file ``path``; ``hint`` says what to do if that cannot be read.
+
+    Raises:
+        UsageError: PPC003 as :func:`read_schedule_file`, and for a file that cannot be read.
+    """
+    what = f"the schedule file {path}"
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise UsageError(
+            "PPC003",
+            f"{what} cannot be read: {error.strerror or error}",
+            expected="a CSV file as schedules/README.md describes it",
+            found=type(error).__name__,
+            hint=hint,
+        ) from error
+    return read_schedule_file(data, what=what)
 
 
 def read_schedule_file(data: bytes, *, what: str) -> ScheduleFile:

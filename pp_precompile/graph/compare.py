@@ -10,7 +10,6 @@ from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.errors import UsageError
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.program import ProgramRecord, Role
-from pp_precompile.contract.schedule import ScheduleTable
 from pp_precompile.contract.schedule_file import ScheduleFile
 from pp_precompile.contract.stage import StageRecord
 from pp_precompile.graph.bubble import bubble_of
@@ -82,14 +81,8 @@ def of_file(name: str, file: ScheduleFile, base: Manifest, others: Iterable[Mani
             found=f"{stages} stages",
             hint="choose a file for this number, or a build with the file's",
         )
-    schedule = ScheduleTable(
-        name=PurePath(name).stem,
-        csv=file.digest,
-        microbatches=file.microbatches,
-        microbatch_size=base.schedule.microbatch_size,
-        stages_of_rank=file.stages_of_rank,
-        actions=file.actions,
-    )
+    size = base.schedule.microbatch_size
+    schedule = file.table(PurePath(name).stem, microbatch_size=size)
     with_all = _completed(base.stages, demand(schedule, base.stages, loss=has_loss(base)), others)
     manifest = msgspec.structs.replace(base, schedule=schedule, stages=with_all, variants=())
     return Candidate(name=name, manifest=manifest, missing=_missing(manifest))

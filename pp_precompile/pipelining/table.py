@@ -7,7 +7,7 @@ from torch.distributed.pipelining.schedules import PipelineScheduleMulti
 
 from pp_precompile.contract.errors import UsageError
 from pp_precompile.contract.schedule import ScheduleTable
-from pp_precompile.contract.schedule_file import MAX_FILE_BYTES, read_schedule_file
+from pp_precompile.contract.schedule_file import open_schedule_file
 from pp_precompile.graph.check import check_table
 from pp_precompile.graph.mesh import V_SCHEDULES, Placement, loop_placement, v_placement
 from pp_precompile.graph.refuse import refuse
@@ -88,18 +88,7 @@ def placed(name: str, ranks: int, stages: int) -> Placement:
 
 def _of_file(path: Path, ranks: int, stages: int, microbatches: int, size: int) -> ScheduleTable:
     what = f"the schedule file {path}"
-    try:
-        with path.open("rb") as opened:
-            data = opened.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise UsageError(
-            "PPC003",
-            f"{what} cannot be read: {error.strerror or error}",
-            expected="a CSV file as schedules/README.md describes it",
-            found=type(error).__name__,
-            hint="correct schedule=",
-        ) from error
-    file = read_schedule_file(data, what=what)
+    file = open_schedule_file(path, hint="correct schedule=")
     asked = (ranks, stages, microbatches)
     found = (len(file.actions), sum(map(len, file.stages_of_rank)), file.microbatches)
     if asked != found:
@@ -112,14 +101,8 @@ def _of_file(path: Path, ranks: int, stages: int, microbatches: int, size: int) 
             hint="choose a file for these numbers, or change them",
         )
     in_v = file.stages_of_rank == tuple(tuple(sorted(p)) for p in v_placement(ranks))
-    table = ScheduleTable(
-        # Of those that place stages so: a build says by a name how they lie.
-        name="ZBVZeroBubble" if in_v and stages > ranks else "Interleaved1F1B",
-        csv=file.digest,
-        microbatches=microbatches,
-        microbatch_size=size,
-        stages_of_rank=file.stages_of_rank,
-        actions=file.actions,
-    )
+    # Of those that place stages so: a build says by a name how they lie.
+    name = "ZBVZeroBubble" if in_v and stages > ranks else "Interleaved1F1B"
+    table = file.table(name, microbatch_size=size)
     refuse(check_table(table), what, error=UsageError)
     return table

@@ -1,11 +1,10 @@
 """The schedule of a job as a table, from torch's own schedule classes."""
 
-from pathlib import Path
 from typing import Any
 
 from pp_precompile.contract.errors import UsageError, Where
 from pp_precompile.contract.schedule import ScheduleTable
-from pp_precompile.contract.schedule_file import ScheduleFile, read_schedule_file
+from pp_precompile.contract.schedule_file import ScheduleFile, open_schedule_file
 from pp_precompile.graph.check import check_table
 from pp_precompile.graph.finding import listed
 from pp_precompile.graph.mesh import Placement
@@ -50,21 +49,18 @@ def schedule_table(
     )
     file = schedule_file(parallelism)
     if file is None:
-        actions = unrolled(name, microbatches, placement, pp_group)
-    else:
-        _check_file(file, name, microbatches, placement)
-        actions = file.actions
-    table = ScheduleTable(
-        name=name,
-        csv=None if file is None else file.digest,
-        microbatches=microbatches,
-        microbatch_size=size,
-        stages_of_rank=placement,
-        actions=actions,
-    )
-    if file is not None:
-        path = parallelism.pipeline_parallel_schedule_csv
-        refuse(check_table(table), f"the schedule file {path}", error=UsageError)
+        return ScheduleTable(
+            name=name,
+            csv=None,
+            microbatches=microbatches,
+            microbatch_size=size,
+            stages_of_rank=placement,
+            actions=unrolled(name, microbatches, placement, pp_group),
+        )
+    _check_file(file, name, microbatches, placement)
+    table = file.table(name, microbatch_size=size, stages_of_rank=placement)
+    path = parallelism.pipeline_parallel_schedule_csv
+    refuse(check_table(table), f"the schedule file {path}", error=UsageError)
     return table
 
 
@@ -77,18 +73,8 @@ def schedule_file(parallelism: Any) -> ScheduleFile | None:
     path = parallelism.pipeline_parallel_schedule_csv
     if not path:
         return None
-    what = f"the schedule file {path}"
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise UsageError(
-            "PPC003",
-            f"{what} cannot be read: {error.strerror or error}",
-            expected="a CSV file as schedules/README.md describes it",
-            found=type(error).__name__,
-            hint="correct --parallelism.pipeline_parallel_schedule_csv",
-        ) from error
-    return read_schedule_file(data, what=what)
+    hint = "correct --parallelism.pipeline_parallel_schedule_csv"
+    return open_schedule_file(path, hint=hint)
 
 
 def _check_file(file: ScheduleFile, name: str, microbatches: int, placement: Placement) -> None:
