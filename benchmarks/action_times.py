@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pp_precompile.graph.times import SCHEMA
 from pp_precompile.titan import cpu_platform
 
 Function = Callable[..., Any]
@@ -72,7 +73,7 @@ class ActionTimes:
         stages: dict[str, dict[str, float]] = {}
         for (stage, kind), seconds in sorted(self._seconds.items()):
             stages.setdefault(str(stage), {})[kind] = statistics.median(seconds)
-        return {"schema": "pp_precompile.times/1", "stages": stages}
+        return {"schema": SCHEMA, "stages": stages}
 
 
 def record_action_times(times: ActionTimes) -> None:

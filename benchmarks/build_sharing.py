@@ -27,6 +27,7 @@ from benchmarks.measure import order
 from benchmarks.options import at_least
 from benchmarks.process import CommandError
 from benchmarks.spread import Spread, ratio, spread
+from benchmarks.tables import check_lines
 from pp_precompile.store.store import open_store
 
 BENCHMARK = "build_sharing"
@@ -213,8 +214,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     shutil.rmtree(folder)
     console.print(table(builds))
     found = checks(builds)
-    for what, holds in found.items():
-        console.print(f"{'ok    ' if holds else 'FAILED'} {what}")
+    console.print("\n".join(check_lines(found)))
     if options.json is not None:
         report = {"benchmark": BENCHMARK, "machine": facts}
         report = merged(report, builds, layers=options.layers, jobs=options.jobs)

@@ -61,8 +61,15 @@ def built(store: Store, prefix: str | None, *, rank: int | None = None) -> Manif
         StaleBuildError: PPC105 if the job has no such rank.
     """
     manifest = store.builds.read(only(store, prefix))
-    if rank is None:
-        return manifest
+    return manifest if rank is None else view(manifest, rank)
+
+
+def view(manifest: Manifest, rank: int) -> Manifest:
+    """Return a build as global ``rank`` has it, of several variants.
+
+    Raises:
+        StaleBuildError: PPC105 if the job has no such rank.
+    """
     check_below(manifest, "rank", rank, manifest.mesh.world_size, Where(rank=rank))
     return manifest.view(rank)
 

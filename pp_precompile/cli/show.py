@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pp_precompile.cli.arguments import Parser, parse
-from pp_precompile.cli.choose import check_below, only
+from pp_precompile.cli.choose import built, check_below, view
 from pp_precompile.cli.output import SHORT, print_json, print_table, size, table
 from pp_precompile.contract.errors import Where
 from pp_precompile.contract.manifest import Manifest
@@ -30,13 +30,10 @@ def run(argv: Sequence[str]) -> int:
     parsed = parse(parser, argv)
     if parsed is None:
         return 0
-    store = parsed.store()
-    manifest = store.builds.read(only(store, parsed.options.build))
+    manifest = built(parsed.store(), parsed.options.build)
     manifest_id = manifest.manifest_id
     if parsed.options.rank is not None:
-        rank = parsed.options.rank
-        check_below(manifest, "rank", rank, manifest.mesh.world_size, Where(rank=rank))
-        manifest = manifest.view(rank)
+        manifest = view(manifest, parsed.options.rank)
     index = parsed.options.stage
     stage = None if index is None else _stage(manifest, index)
     if parsed.options.json:

@@ -4,7 +4,7 @@ import msgspec
 
 from pp_precompile.contract.integers import Natural
 from pp_precompile.contract.limits import Name
-from pp_precompile.contract.program import ProgramRecord
+from pp_precompile.contract.program import ProgramRecord, Value
 from pp_precompile.contract.tensor import NamedTensor, TensorSpec
 
 
@@ -27,11 +27,12 @@ class StageRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     programs: dict[str, ProgramRecord]
 
     @property
+    def saved(self) -> tuple[Value, ...]:
+        """The values that take memory between the forward and the backward of a microbatch."""
+        outputs = self.programs["forward"].outputs
+        return tuple(v for v in outputs if v.kind == "saved" and v.alias is None)
+
+    @property
     def saved_bytes(self) -> int:
         """Bytes that one microbatch keeps alive between forward and backward."""
-        forward = self.programs["forward"]
-        return sum(
-            value.tensor.nbytes
-            for value in forward.outputs
-            if value.kind == "saved" and value.tensor is not None and value.alias is None
-        )
+        return sum(value.tensor.nbytes for value in self.saved if value.tensor is not None)

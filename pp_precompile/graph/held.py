@@ -41,14 +41,13 @@ class Held:
 def held(stage: StageRecord) -> Held:
     """Return what ``stage`` holds."""
     programs = stage.programs
-    saved = [v for v in programs["forward"].outputs if v.kind == "saved" and v.alias is None]
     loss = _outputs(programs.get("loss"), *_OF_LOSS)
-    kept = _kept(stage, saved)
-    counted = [*saved, *loss, *(kept or ())]
+    kept = _kept(stage)
+    counted = [*stage.saved, *loss, *(kept or ())]
     once = _once_a_step(programs)
     dynamic = any(value.tensor is not None and value.tensor.dynamic for value in counted)
     return Held(
-        saved=_bytes(saved),
+        saved=stage.saved_bytes,
         loss=_bytes(loss),
         kept=None if kept is None else _bytes(kept),
         **once,
@@ -59,7 +58,7 @@ def held(stage: StageRecord) -> Held:
 _OF_LOSS: tuple[Kind, ...] = ("argument_gradient", "parameter_gradient", "unsharded_gradient")
 
 
-def _kept(stage: StageRecord, saved: Iterable[Value]) -> list[Value] | None:
+def _kept(stage: StageRecord) -> list[Value] | None:
     """Return what stays between I and W; None if a program for one of them is not there."""
     now, later = (role_of(kind, *gradients(stage)) for kind in "IW")
     for role in (now, later):
@@ -74,7 +73,7 @@ def _kept(stage: StageRecord, saved: Iterable[Value]) -> list[Value] | None:
         v.alias or f"saved:{v.name}" for v in forward if v.kind == "saved" and v.name in taken
     }
     return [
-        *(value for value in saved if f"saved:{value.name}" in wanted),
+        *(value for value in stage.saved if f"saved:{value.name}" in wanted),
         *(value for value in second.inputs if value.kind == "tangent"),
         *_outputs(stage.programs.get(now) if now else None, "deferred"),
     ]

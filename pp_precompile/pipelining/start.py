@@ -85,8 +85,9 @@ def stages(
             group=group,
         )
         mine = table.stages_of_rank[dist.get_rank(group)]
+        if not is_pipe(pipe_or_modules):
+            _check_own([part.index for part in parts], sorted(mine))
         own = {part.index: part for part in parts if part.index in mine}
-        _check_own(own, mine, pipe_or_modules)
         job = PipelineJob(parts=own, schedule=table, device=where, key=key)
         job.stage_factors = _exchanged(job, agreement)
     acquired = acquire(
@@ -189,18 +190,16 @@ def _parts(
     ]
 
 
-def _check_own(own: Mapping[int, Part], mine: Sequence[int], given: Any) -> None:
-    """This rank must have exactly the stages that the schedule gives it."""
-    if sorted(own) == sorted(mine) and (is_pipe(given) or len(given) == len(mine)):
-        return
-    found = sorted(own) if is_pipe(given) else sorted(given)
-    raise UsageError(
-        "PPC003",
-        "the schedule gives this rank other stages",
-        expected=f"stages {sorted(mine)}",
-        found=f"stages {found}",
-        hint="make the modules of these stages on this rank",
-    )
+def _check_own(given: Sequence[int], mine: Sequence[int]) -> None:
+    """This rank must have been given exactly the stages that the schedule gives it."""
+    if given != mine:
+        raise UsageError(
+            "PPC003",
+            "the schedule gives this rank other stages",
+            expected=f"stages {mine}",
+            found=f"stages {given}",
+            hint="make the modules of these stages on this rank",
+        )
 
 
 def _exchanged(job: PipelineJob, agreement: Agreement) -> dict[str, str]:
