@@ -8,7 +8,12 @@ from pp_precompile.stage.compile import compiler_factors
 
 def program_factors(environment: Environment) -> dict[str, str]:
     """Return the factors that steer compilation whatever the job: part of every program's key."""
-    return environment.factors() | compiler_factors() | _torch_modes()
+    return environment.factors() | process_factors()
+
+
+def process_factors() -> dict[str, str]:
+    """Return those that are settings of this process: of Inductor and of torch."""
+    return compiler_factors() | _torch_modes()
 
 
 def _torch_modes() -> dict[str, str]:

@@ -14,9 +14,9 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from pp_precompile.contract.errors import CompileError, Where
 from pp_precompile.contract.key import differing
-from pp_precompile.stage.compile import compiler_factors
 from pp_precompile.stage.portable import PREFIX
 from pp_precompile.stage.private_torch import register_group
+from pp_precompile.stage.settings import process_factors
 
 _FLAGS = (
     (torch.utils.deterministic, "fill_uninitialized_memory"),
@@ -46,7 +46,7 @@ class Surroundings:
 
     ``prepare`` is called first in the other process: it imports what defines the operations of the
     graphs. ``rank`` and ``world_size`` are 0 without a process group. ``settings`` are Inductor's,
-    ``modes`` torch's own, ``factors`` what the settings must come to (:func:`compiler_factors`).
+    ``modes`` torch's own, ``factors`` what both must come to (:func:`process_factors`).
     """
 
     prepare: Callable[[], None]
@@ -61,13 +61,13 @@ class Surroundings:
         """Make this process like the one that was described; may be called again with another.
 
         Raises:
-            CompileError: PPC304 if the compiler's settings differ all the same.
+            CompileError: PPC304 if settings that are part of keys differ all the same.
         """
         self.prepare()
         self._join_groups()
         _set_modes(self.modes)
         _change_settings(self.settings)
-        changed = differing(compiler_factors(), self.factors)
+        changed = differing(process_factors(), self.factors)
         if changed:
             raise CompileError(
                 "PPC304",
@@ -111,7 +111,7 @@ def describe_surroundings(
         groups=tuple(_groups(meshes)),
         settings=_settings(),
         modes=_modes(),
-        factors=compiler_factors(),
+        factors=process_factors(),
     )
 
 

@@ -54,6 +54,16 @@ def test_settings_that_do_not_arrive_are_noticed() -> None:
     assert "--jobs 1" in str(raised.value)
 
 
+def test_modes_that_do_not_arrive_are_noticed() -> None:
+    described = describe_surroundings()
+    torch.set_float32_matmul_precision("high")
+    lost = replace(described, modes=describe_surroundings().modes)
+    with pytest.raises(CompileError) as raised:
+        lost.enter()
+    assert raised.value.code == "PPC304"
+    assert "torch.float32_matmul_precision" in str(raised.value)
+
+
 def test_groups_are_joined_under_their_logical_names_and_left_again() -> None:
     dist.init_process_group("fake", rank=5, world_size=8)
     mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("pp", "fsdp"))
