@@ -189,12 +189,17 @@ def _start(
     timeout: int,
     gradients: bool,
 ) -> Result:
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)),
-        *("--master-port", str(free_port()), "-m", "tests.e2e.record", *arguments),
-    ]
+    command = torchrun("-m", "tests.e2e.record", *arguments, ranks=ranks)
     extra = {"RECORD_GRADIENTS": "1"} if gradients else {}
     return run(command, environment | extra, timeout=timeout)
+
+
+def torchrun(*program: str, ranks: int) -> list[str]:
+    """Return the command that runs ``program`` on ``ranks`` ranks of this host."""
+    return [
+        *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)),
+        *("--master-port", str(free_port()), *program),
+    ]
 
 
 def _records(folder: Path) -> dict[int, dict[str, Any]]:

@@ -36,9 +36,7 @@ def job(store: Path, dump: Path) -> list[str]:
 
 
 def torchrun(words: list[str], ranks: int) -> list[str]:
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
-    port = ["--master-port", str(launch.free_port())]
-    return [sys.executable, *launcher, *port, "-m", "tests.e2e.record", *words]
+    return launch.torchrun("-m", "tests.e2e.record", *words, ranks=ranks)
 
 
 @pytest.fixture(scope="module")

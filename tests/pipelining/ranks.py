@@ -42,36 +42,34 @@ def train(schedule: Any, made: list[Any], inputs: tuple[Any, ...], kwargs: dict[
     return {"losses": lines, "gradients": gradients}
 
 
-def of_pipe(policy: str, store: Path) -> Any:
-    """A model cut by torch, 1F1B, with a keyword input that both stages take."""
-    inputs = models.microbatch(), torch.ones(models.ROWS, models.WIDTH)
-    pipe = models.cut(models.seeded(models.Model), *inputs, at=(2,))
+def alone(
+    what: Any, policy: str, store: Path, inputs: tuple[Any, ...], mask: bool = False, **more: Any
+) -> Any:
+    """Train the pipe, or this rank's module of two, as the only stage of its rank under 1F1B."""
     made = stage(
-        pipe,
+        what,
         dist.get_rank(),
         schedule="1F1B",
         microbatches=models.MICROBATCHES,
         store=store,
         policy=policy,
-        keywords=("mask",),
+        **more,
     )
     schedule = schedules.Schedule1F1B(made, models.MICROBATCHES, loss_fn=models.loss_fn)
-    return train(schedule, [made], (models.batch(),), {"mask": models.mask()})
+    return train(schedule, [made], inputs, {"mask": models.mask()} if mask else {})
+
+
+def of_pipe(policy: str, store: Path) -> Any:
+    """A model cut by torch, with a keyword input that both stages take."""
+    inputs = models.microbatch(), torch.ones(models.ROWS, models.WIDTH)
+    pipe = models.cut(models.seeded(models.Model), *inputs, at=(2,))
+    return alone(pipe, policy, store, (models.batch(),), mask=True, keywords=("mask",))
 
 
 def of_pippy(policy: str, store: Path) -> Any:
-    """A model cut by the archived package, under torch's own 1F1B."""
+    """A model cut by the archived package, under torch's own schedule."""
     pipe = models.cut_by_pippy(models.seeded(models.Plain), models.batch(), before=2)
-    made = stage(
-        pipe,
-        dist.get_rank(),
-        schedule="1F1B",
-        microbatches=models.MICROBATCHES,
-        store=store,
-        policy=policy,
-    )
-    schedule = schedules.Schedule1F1B(made, models.MICROBATCHES, loss_fn=models.loss_fn)
-    return train(schedule, [made], (models.batch(),), {})
+    return alone(pipe, policy, store, (models.batch(),))
 
 
 def of_modules(name: str, policy: str, store: Path, key: str | None = None) -> Any:
@@ -100,18 +98,9 @@ def of_two(make: Any, policy: str, store: Path, *inputs: torch.Tensor) -> Any:
     halves = (
         blocks if len(blocks) == 2 else [nn.Sequential(*blocks[:2]), nn.Sequential(*blocks[2:])]
     )
-    made = stage(
-        halves[dist.get_rank()],
-        dist.get_rank(),
-        args=[tensor[: models.ROWS] for tensor in inputs],
-        num_stages=2,
-        schedule="1F1B",
-        microbatches=models.MICROBATCHES,
-        store=store,
-        policy=policy,
-    )
-    schedule = schedules.Schedule1F1B(made, models.MICROBATCHES, loss_fn=models.loss_fn)
-    return train(schedule, [made], inputs, {})
+    example = [tensor[: models.ROWS] for tensor in inputs]
+    half = halves[dist.get_rank()]
+    return alone(half, policy, store, inputs, args=example, num_stages=2)
 
 
 CASES: dict[str, Callable[[str, Path], Any]] = {

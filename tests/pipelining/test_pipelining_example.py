@@ -1,7 +1,6 @@
 """The example runs as its page says, and the page quotes what it does."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,7 @@ EXAMPLE = launch.ROOT / "examples" / "pipelining_train.py"
 
 
 def _run(folder: Path) -> str:
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
-        *("--master-port", str(launch.free_port()), str(EXAMPLE), str(folder / "store")),
-    ]
+    command = launch.torchrun(str(EXAMPLE), str(folder / "store"), ranks=2)
     result = launch.run(command, launch.environment(folder / "cache"))
     assert result.code == 0, result.output[-6000:]
     return result.output

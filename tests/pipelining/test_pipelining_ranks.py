@@ -1,7 +1,6 @@
 """Pipelines without torchtitan: on two real ranks, warm is bitwise what was compiled."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,7 @@ pytestmark = pytest.mark.torchrun
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two ranks left that ran every case."""
     folder = tmp_path_factory.mktemp("pipelining")
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
-        *("--master-port", str(launch.free_port()), "-m", "tests.pipelining.ranks", str(folder)),
-    ]
+    command = launch.torchrun("-m", "tests.pipelining.ranks", str(folder), ranks=2)
     result = launch.run(command, launch.environment(folder / "cache"))
     assert result.code == 0, result.output[-6000:]
     return folder
