@@ -9,7 +9,7 @@ from pp_precompile.contract.program import BlobRef
 class VerifiedBlobs:
     """Keeps the bytes of blobs that were read for a check until they are loaded.
 
-    Nothing is read or hashed twice, and what is loaded cannot be other bytes than were checked,
+    Nothing is read again to be loaded, and what is loaded cannot be other bytes than were checked,
     whatever happens to the store in between.
     """
 
