@@ -11,7 +11,7 @@ from rich.table import Table
 from pp_precompile.cli.dry_run import dry_run
 from pp_precompile.contract.errors import UsageError
 from pp_precompile.contract.manifest import Manifest
-from pp_precompile.contract.program import Role
+from pp_precompile.graph.parts import grouped_programs
 from pp_precompile.store.location import store_location
 from pp_precompile.store.store import open_store
 
@@ -129,7 +129,7 @@ class _Report:
         total = (self._progress.tasks[0].total or 0) + programs
         self._progress.update(self._task, total=total, description=f"traced stage {stage}")
 
-    def _on_started(self, stage: int, role: Role) -> None:
+    def _on_started(self, stage: int, role: str) -> None:
         self._progress.update(self._task, description=f"stage {stage} {role}")
 
     def _on_done(self, progress: Any) -> None:
@@ -146,9 +146,9 @@ class _Report:
     def table(self, manifest: Manifest) -> Table:
         table = Table("stage", "modules", "programs", "bytes", "seconds")
         for stage in manifest.stages:
-            roles = ", ".join(stage.programs)
+            roles = ", ".join(name for name, _ in grouped_programs(stage))
             reused = self._reused.get(stage.index, 0)
-            size = sum(program.blob.size for program in stage.programs.values())
+            size = sum(program.blob.size for _, program in grouped_programs(stage))
             table.add_row(
                 str(stage.index),
                 " ".join(stage.modules),

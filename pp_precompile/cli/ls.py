@@ -63,7 +63,7 @@ def _line(manifest: Manifest) -> Line:
         ranks=manifest.mesh.world_size,
         stages=len(manifest.stages),
         microbatches=manifest.schedule.microbatches,
-        programs=sum(len(stage.programs) for stage in manifest.stages),
+        programs=sum(len(stage.all_programs) for stage in manifest.stages),
         blobs=len(blobs),
         bytes=sum(ref.size for ref in blobs.values()),
         torch=manifest.environment.torch,

@@ -60,7 +60,8 @@ def print_plan(plan: StepPlan) -> None:
     _print_ranks(plan)
     _print_stages(plan)
     if any(rank.at_least for rank in plan.ranks):
-        print("≥: sizes that depend on data are left out")
+        eager = "what modules keep that run eagerly, or a program that is a whole step"
+        print(f"≥: sizes that depend on data, and {eager}, are left out")
 
 
 def _print_ranks(plan: StepPlan) -> None:

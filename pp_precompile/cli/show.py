@@ -13,6 +13,7 @@ from pp_precompile.contract.program import ROLES, ProgramRecord, Value
 from pp_precompile.contract.schedule import ScheduleTable
 from pp_precompile.contract.stage import StageRecord
 from pp_precompile.graph.bubble import bubble_fraction
+from pp_precompile.graph.parts import grouped_programs
 
 
 def run(argv: Sequence[str]) -> int:
@@ -119,6 +120,8 @@ def _print_stage(stage: StageRecord) -> None:
 
 
 def _programs(stage: StageRecord) -> list[tuple[str, ProgramRecord]]:
+    if stage.blocks is not None:
+        return grouped_programs(stage)
     return [(role, stage.programs[role]) for role in ROLES if role in stage.programs]
 
 

@@ -1,6 +1,6 @@
 """What ``validate`` says of a build: a verdict for each stage, and for the build as a whole."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -8,9 +8,10 @@ import msgspec
 from pp_precompile.cli.output import print_table, size, table
 from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.manifest import Manifest
-from pp_precompile.contract.program import ROLES
+from pp_precompile.contract.program import ROLES, ProgramRecord
 from pp_precompile.contract.stage import StageRecord
 from pp_precompile.graph.finding import Finding, errors
+from pp_precompile.graph.parts import grouped_programs
 
 Verdict = Literal["fits", "refused"]
 
@@ -70,12 +71,25 @@ def _stage(stage: StageRecord, pp_rank: int, findings: Sequence[Finding]) -> Sta
         stage=stage.index,
         pp_rank=pp_rank,
         modules=stage.modules,
-        programs=tuple(role for role in ROLES if role in stage.programs),
-        bytes=sum(program.blob.size for program in stage.programs.values()),
+        programs=_programs(stage),
+        bytes=sum(program.blob.size for program in _distinct(stage)),
         saved_bytes=stage.saved_bytes,
         verdict="refused" if errors(own) else "fits",
         codes=tuple(sorted({finding.code for finding in own})),
     )
+
+
+def _programs(stage: StageRecord) -> tuple[str, ...]:
+    if stage.blocks is not None:
+        return tuple(name for name, _ in grouped_programs(stage))
+    return tuple(role for role in ROLES if role in stage.programs)
+
+
+def _distinct(stage: StageRecord) -> Iterable[ProgramRecord]:
+    """Return the programs of a stage, those that its blocks share once."""
+    return {
+        (program.key, program.blob.digest): program for _, program in stage.all_programs
+    }.values()
 
 
 def print_verdicts(build: BuildReport) -> None:

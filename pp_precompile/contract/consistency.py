@@ -16,7 +16,7 @@ from pp_precompile.contract.limits import MAX_ACTIONS
 from pp_precompile.contract.mesh import FLATTENED
 from pp_precompile.contract.program import ROLES, ProgramRecord
 from pp_precompile.contract.schedule import parse_actions
-from pp_precompile.contract.stage import StageRecord
+from pp_precompile.contract.stage import StageRecord, Unit
 from pp_precompile.contract.tensor import ITEM_BYTES, TensorSpec
 
 if TYPE_CHECKING:
@@ -84,11 +84,23 @@ def _stages(manifest: "Manifest") -> Iterator[str]:
         if [stage.index for stage in view.stages] != list(range(len(view.stages))):
             yield "stage indices are not 0, 1, 2, …"
     for stage in _stages_of_all(manifest):
-        unknown = sorted(set(stage.programs) - set(ROLES))
+        yield from _units(stage)
+
+
+def _units(stage: StageRecord) -> Iterator[str]:
+    where = f"stage {stage.index}"
+    if stage.blocks is not None and stage.programs:
+        yield f"{where} has programs beside those of its blocks"
+    names = [block.name for block in stage.blocks or ()]
+    if len(set(names)) != len(names):
+        yield f"{where} names a block twice"
+    for unit in stage.units:
+        what = where if isinstance(unit, StageRecord) else f"{where}, {unit.name}"
+        unknown = sorted(set(unit.programs) - set(ROLES))
         if unknown:
-            yield f"stage {stage.index} has programs of unknown role {unknown}"
-        if "forward" not in stage.programs:
-            yield f"stage {stage.index} has no forward program"
+            yield f"{what} has programs of unknown role {unknown}"
+        if "forward" not in unit.programs:
+            yield f"{what} has no forward program"
 
 
 def _schedule(manifest: "Manifest") -> Iterator[str]:
@@ -114,21 +126,27 @@ def _schedule(manifest: "Manifest") -> Iterator[str]:
 def _blobs(manifest: "Manifest") -> Iterator[str]:
     sizes: dict[Digest, int] = {}
     for stage in _stages_of_all(manifest):
-        for program in stage.programs.values():
+        for _, program in stage.all_programs:
             blob = program.blob
             if sizes.setdefault(blob.digest, blob.size) != blob.size:
                 yield f"blob {blob.digest} has sizes {sizes[blob.digest]} and {blob.size}"
 
 
 def _tensors(stage: StageRecord) -> Iterator[tuple[str, TensorSpec]]:
-    """Yield every tensor of a stage with the place where it stands."""
+    """Yield every tensor of a stage, and of its blocks, with the place where it stands."""
+    yield from _described(stage, "")
+    for block in stage.blocks or ():
+        yield from _described(block, f"{block.name}, ")
+    for name, program in stage.all_programs:
+        yield from _values(program, name)
+
+
+def _described(unit: Unit, prefix: str) -> Iterator[tuple[str, TensorSpec]]:
     for part in ("arguments", "keywords", "parameters", "buffers"):
-        for named in getattr(stage, part):
-            yield f"{part}, {named.name}", named.tensor
-    for position, tensor in enumerate(stage.outputs):
-        yield f"outputs, {position}", tensor
-    for role, program in stage.programs.items():
-        yield from _values(program, role)
+        for named in getattr(unit, part):
+            yield f"{prefix}{part}, {named.name}", named.tensor
+    for position, tensor in enumerate(unit.outputs):
+        yield f"{prefix}outputs, {position}", tensor
 
 
 def _values(program: ProgramRecord, role: str) -> Iterator[tuple[str, TensorSpec]]:

@@ -1,12 +1,11 @@
 """What a build depends on beyond its configuration: software, device, instruction set.
 
 All of it is read without importing torch, so that a login node can check a build in well under a
-second: versions and the digest of ``RECORD`` (which lists the digest of every installed file) from
-the distributions' metadata, CPU features from ``/proc/cpuinfo``.
+second: versions and digests of installed files from the distributions' metadata
+(:mod:`pp_precompile.contract.installed`), CPU features from ``/proc/cpuinfo``.
 """
 
 import functools
-import importlib.metadata
 import platform
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from pp_precompile.contract.digest import digest_bytes
+from pp_precompile.contract.installed import installed_version, package_digest
 
 _CPUINFO = Path("/proc/cpuinfo")
 
@@ -45,7 +45,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Software and device of one host, as far as they reach compiled programs.
 
-    A name with ``_record`` is the digest of that distribution's RECORD file; empty if it has none.
+    A name with ``_record`` is the digest of what the package is made of: the list of its wheel's
+    files, wherever and by whom it was installed, or the sources of a checkout.
     """
 
     python: str
@@ -93,11 +94,11 @@ def host_environment(device: Device | None = None) -> Environment:
         python=f"{sys.implementation.name}-{sys.version_info[0]}.{sys.version_info[1]}",
         platform=f"{platform.system().lower()}-{platform.machine()}",
         libc="-".join(platform.libc_ver()),
-        torch=_version("torch"),
-        torch_record=_record("torch"),
-        torchtitan=_version("torchtitan"),
-        torchtitan_record=_record("torchtitan"),
-        triton=_version("triton"),
+        torch=installed_version("torch"),
+        torch_record=package_digest("torch"),
+        torchtitan=installed_version("torchtitan"),
+        torchtitan_record=package_digest("torchtitan"),
+        triton=installed_version("triton"),
         pp_precompile=own_version(),
         pp_precompile_source=_own_source(),
         device=device or cpu_device(),
@@ -123,26 +124,6 @@ def _cpu_facts() -> tuple[str, tuple[str, ...]]:
     prefixes = _ISA_PREFIXES_ARM if arm else _ISA_PREFIXES
     name = fields.get("model name") or platform.processor() or platform.machine()
     return name, tuple(sorted({flag for flag in flags if flag.startswith(prefixes)}))
-
-
-def _version(distribution: str) -> str:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
-def _record(distribution: str) -> str:
-    try:
-        text = importlib.metadata.distribution(distribution).read_text("RECORD")
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-    return digest_bytes(_without_bytecode(text).encode()) if text else ""
-
-
-def _without_bytecode(record: str) -> str:
-    """Drop the lines of compiled bytecode, which some installers list and others do not."""
-    return "\n".join(line for line in record.splitlines() if ".pyc," not in line)
 
 
 def _own_source() -> str:

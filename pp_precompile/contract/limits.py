@@ -12,6 +12,9 @@ import msgspec
 MAX_STAGES = 4096
 """Most stages of a pipeline, and most pipeline ranks: there is none without a stage."""
 
+MAX_BLOCKS = 4096
+"""Most blocks of a stage."""
+
 MAX_VARIANTS = 256
 """Most groups of columns with programs of their own."""
 
@@ -37,6 +40,7 @@ People read it on terminals and in logs, and each dot in it is a place where a p
 """
 
 AtMostStages = msgspec.Meta(max_length=MAX_STAGES)
+AtMostBlocks = msgspec.Meta(max_length=MAX_BLOCKS)
 AtMostVariants = msgspec.Meta(max_length=MAX_VARIANTS)
 AtMostActions = msgspec.Meta(max_length=MAX_ACTIONS)
 AtMostFactors = msgspec.Meta(max_length=MAX_FACTORS)

@@ -15,7 +15,7 @@ from pp_precompile.contract.program import BlobRef, ProgramEntry
 from pp_precompile.contract.schedule import ScheduleTable
 from pp_precompile.contract.stage import StageRecord
 
-FORMAT = 3
+FORMAT = 4
 """Version of the stored format; another number is refused, never guessed at."""
 
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
@@ -81,7 +81,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             program.blob.digest: program.blob
             for view in self.views()
             for stage in view.stages
-            for program in stage.programs.values()
+            for _, program in stage.all_programs
         }
 
     def entries(self) -> dict[Digest, ProgramEntry]:
@@ -90,7 +90,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             program.key: ProgramEntry(key=program.key, blob=program.blob, kernels=program.kernels)
             for view in self.views()
             for stage in view.stages
-            for program in stage.programs.values()
+            for _, program in stage.all_programs
         }
 
     def views(self) -> "tuple[Manifest, ...]":

@@ -22,6 +22,7 @@ Role = Literal[
     "backward_input",
     "backward_weight",
     "reduce_grad",
+    "overlap",
 ]
 
 ROLES: tuple[Role, ...] = (
@@ -32,13 +33,15 @@ ROLES: tuple[Role, ...] = (
     "backward_input",
     "backward_weight",
     "reduce_grad",
+    "overlap",
 )
 """The roles in the order of use.
 
 ``unshard`` gathers a stage's parameters once a step and ``reduce_grad`` reduces their gradients
 once a step, where forward and backward do not do it for each microbatch. ``loss`` returns the loss
 and its gradients at once. ``backward_input`` and ``backward_weight`` are ``backward`` in two parts,
-for schedules that run them apart.
+for schedules that run them apart. ``overlap`` is the ``backward`` of another stage of the rank and
+this stage's ``forward`` in one, for schedules that overlap them.
 """
 
 Kind = Literal[
@@ -46,6 +49,7 @@ Kind = Literal[
     "buffer",
     "argument",
     "keyword",
+    "loss_argument",
     "coordinate",
     "unsharded",
     "saved",
@@ -59,11 +63,12 @@ Kind = Literal[
 ]
 """What an input or output is.
 
-``coordinate`` is this rank's coordinate along the mesh dimension of that name (a 0-d int64 tensor).
-``saved`` goes from the forward to the backward programs of its microbatch, ``deferred`` from
-``backward_input`` to ``backward_weight``. ``unsharded`` is a parameter as ``unshard`` gathered it,
-in the dtype that is computed in; ``unsharded_gradient`` a gradient that ``reduce_grad`` has yet to
-reduce.
+``loss_argument`` is what the loss takes beside the prediction, by its position there, where the
+last stage's forward computes the loss. ``coordinate`` is this rank's coordinate along the mesh
+dimension of that name (a 0-d int64 tensor). ``saved`` goes from the forward to the backward
+programs of its microbatch, ``deferred`` from ``backward_input`` to ``backward_weight``.
+``unsharded`` is a parameter as ``unshard`` gathered it, in the dtype that is computed in;
+``unsharded_gradient`` a gradient that ``reduce_grad`` has yet to reduce.
 """
 
 MAX_ENTRY_BYTES = 4096

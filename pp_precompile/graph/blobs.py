@@ -24,10 +24,10 @@ def check_blobs(
     """
     kernels: dict[Digest, int] = {}
     for stage in manifest.stages:
-        for role, program in stage.programs.items():
+        for name, program in stage.all_programs:
             if stage.index not in stages:
                 continue
-            where = Where(stage=stage.index, program=role)
+            where = Where(stage=stage.index, program=name)
             if program.blob.digest not in kernels:
                 try:
                     kernels[program.blob.digest] = _kernels(read_blob(program.blob), program.blob)

@@ -10,6 +10,7 @@ from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.schedule import ScheduleTable
 from pp_precompile.graph.actions import check_known, check_once, check_order, check_reduction
 from pp_precompile.graph.blobs import ReadBlob, check_blobs
+from pp_precompile.graph.blocks import check_blocks
 from pp_precompile.graph.communication import check_channels, check_pairs
 from pp_precompile.graph.conventions import check_conventions
 from pp_precompile.graph.cycles import check_acyclic
@@ -32,6 +33,7 @@ from pp_precompile.graph.microbatches import (
 from pp_precompile.graph.nearest import differences
 from pp_precompile.graph.needed import check_programs
 from pp_precompile.graph.order import check_schedule
+from pp_precompile.graph.overlap import check_overlap
 from pp_precompile.graph.parameters import check_modules, check_owners
 from pp_precompile.graph.request import Request
 from pp_precompile.graph.split import check_split, check_split_asked
@@ -46,12 +48,14 @@ OF_MANIFEST = (
     check_gradients,
     check_handover,
     check_loss,
+    check_overlap,
     check_conventions,
     check_parameter_gradients,
     check_keywords,
     check_owners,
     check_modules,
     check_layouts,
+    check_blocks,
     check_content,
 )
 """Checks of a manifest against itself, beside those of its schedule."""

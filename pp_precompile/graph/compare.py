@@ -15,6 +15,7 @@ from pp_precompile.contract.stage import StageRecord
 from pp_precompile.graph.bubble import bubble_of
 from pp_precompile.graph.demand import demand
 from pp_precompile.graph.loss import has_loss
+from pp_precompile.graph.parts import holds
 from pp_precompile.graph.runnable import simulated
 from pp_precompile.graph.step_plan import parameter_bytes, plan_step
 from pp_precompile.graph.times import Times
@@ -121,7 +122,10 @@ def compared(candidate: Candidate, times: Times) -> Line:
         peak_bytes=_most(rank.peak_bytes for rank in ranks),
         load_bytes=_most(rank.load_bytes for rank in ranks),
         at_least=any(rank.at_least for rank in ranks),
-        programs=len(demand(schedule, manifest.stages, loss=has_loss(manifest))),
+        programs=sum(
+            len(manifest.stages[stage].units)
+            for stage, _ in demand(schedule, manifest.stages, loss=has_loss(manifest))
+        ),
         missing=tuple(f"stage {stage} {role}" for stage, role in candidate.missing),
     )
 
@@ -136,7 +140,7 @@ def _missing(manifest: Manifest) -> tuple[tuple[int, Role], ...]:
         (stage, role): None
         for view in manifest.views()
         for stage, role in demand(view.schedule, view.stages, loss=has_loss(view))
-        if role not in view.stages[stage].programs
+        if not holds(view.stages[stage], role)
     }
     return tuple(missing)
 
@@ -144,10 +148,17 @@ def _missing(manifest: Manifest) -> tuple[tuple[int, Role], ...]:
 def _completed(
     stages: Sequence[StageRecord], needed: Sequence[tuple[int, Role]], others: Iterable[Manifest]
 ) -> tuple[StageRecord, ...]:
-    """Return ``stages`` with the programs that are needed, as far as there are any, and no more."""
+    """Return ``stages`` with the programs that are needed, as far as there are any, and no more.
+
+    Stages of blocks are left as they are: they have one set of programs for every schedule.
+    """
+    if any(stage.blocks is not None for stage in stages):
+        return tuple(stages)
     like = {stage.programs["forward"].key: dict(stage.programs) for stage in stages}
     for other in others:
         for stage in other.stages:
+            if stage.blocks is not None:
+                continue
             known = like.get(stage.programs["forward"].key)
             if known is not None:
                 for role, program in stage.programs.items():

@@ -6,28 +6,37 @@ from typing import NamedTuple
 from pp_precompile.contract.errors import Where
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.program import Kind, ProgramRecord, Value
-from pp_precompile.contract.stage import StageRecord
+from pp_precompile.contract.stage import Unit
 from pp_precompile.contract.tensor import TensorSpec
 from pp_precompile.graph import tensors
 from pp_precompile.graph.finding import Finding, listed
+from pp_precompile.graph.parts import Part, parts
 
 INPUTS: dict[str, tuple[Kind, ...]] = {
     "unshard": ("parameter",),
-    "forward": ("parameter", "unsharded", "buffer", "argument", "keyword", "coordinate"),
+    "forward": (
+        *("parameter", "unsharded", "buffer", "argument", "keyword", "loss_argument"),
+        "coordinate",
+    ),
     "loss": ("parameter", "unsharded", "buffer", "argument", "coordinate"),
     "backward": ("unsharded", "saved", "tangent"),
     "backward_input": ("unsharded", "saved", "tangent"),
     "backward_weight": ("unsharded", "saved", "tangent", "deferred"),
     "reduce_grad": ("unsharded_gradient",),
+    "overlap": (
+        *("saved", "tangent"),
+        *("parameter", "buffer", "argument", "keyword", "loss_argument"),
+    ),
 }
 OUTPUTS: dict[str, tuple[Kind, ...]] = {
     "unshard": ("unsharded",),
-    "forward": ("output", "saved", "buffer_update"),
+    "forward": ("output", "saved", "buffer_update", "parameter_gradient"),
     "loss": ("output", "parameter_gradient", "argument_gradient", "unsharded_gradient"),
     "backward": ("parameter_gradient", "argument_gradient", "unsharded_gradient"),
     "backward_input": ("argument_gradient", "deferred"),
     "backward_weight": ("parameter_gradient", "unsharded_gradient"),
     "reduce_grad": ("parameter_gradient",),
+    "overlap": ("parameter_gradient", "argument_gradient", "output", "saved", "buffer_update"),
 }
 """The kinds of values that a program of each role may take and return."""
 
@@ -37,7 +46,7 @@ _Known = dict[str, dict[str, TensorSpec]]
 class _Side(NamedTuple):
     """The inputs or the outputs of one program."""
 
-    stage: StageRecord
+    part: Part
     role: str
     word: str
     values: tuple[Value, ...]
@@ -45,19 +54,26 @@ class _Side(NamedTuple):
 
     def at(self, value: Value) -> Where:
         field = f"{self.word} {value.kind} {value.name}"
-        return Where(stage=self.stage.index, program=self.role, field=field)
+        return self.part.at(self.role, field)
 
 
 def check_conventions(manifest: Manifest) -> Iterator[Finding]:
     """Yield PPC505 for a value that the stage has not, PPC506 for one that it describes unlike."""
-    for stage in manifest.stages:
-        known = _known(stage)
-        for role, program in stage.programs.items():
-            inputs = _Side(stage, role, "input", program.inputs, INPUTS.get(role, ()))
-            outputs = _Side(stage, role, "output", program.outputs, OUTPUTS.get(role, ()))
+    for part in parts(manifest):
+        known = _known(part.record)
+        for role, program in part.record.programs.items():
+            inputs = _Side(part, role, "input", program.inputs, INPUTS.get(role, ()))
+            outputs = _Side(part, role, "output", program.outputs, OUTPUTS.get(role, ()))
             for side in (inputs, outputs):
-                yield from _check(side, known if role != "loss" else _of_loss(known, program))
-        yield from _complete(stage)
+                yield from _check(side, _known_to(role, known, program))
+        yield from _complete(part)
+
+
+def _known_to(role: str, known: _Known, program: ProgramRecord) -> _Known:
+    """Return what is compared; ``overlap.py`` looks at values of two stages."""
+    if role == "overlap":
+        return {}
+    return _of_loss(known, program) if role == "loss" else known
 
 
 def _check(side: _Side, known: _Known) -> Iterator[Finding]:
@@ -79,7 +95,7 @@ def _described(side: _Side, value: Value, known: dict[str, TensorSpec]) -> Itera
     elif not _alike(value, spec):
         yield Finding(
             code="PPC506",
-            message=f"{side.role} of stage {side.stage.index} describes {value.kind} {value.name} "
+            message=f"{side.role} of {side.part.title} describes {value.kind} {value.name} "
             "unlike its stage",
             where=side.at(value),
             expected=tensors.text(spec),
@@ -98,22 +114,23 @@ def _alike(value: Value, spec: TensorSpec) -> bool:
     return tensors.same(tensor, spec)
 
 
-def _complete(stage: StageRecord) -> Iterator[Finding]:
-    """What the stage is called with and returns must all be known to its forward."""
+def _complete(part: Part) -> Iterator[Finding]:
+    """What the part is called with and returns must all be known to its forward."""
+    stage = part.record
     forward = stage.programs["forward"]
     returned = sorted(tensors.by_name(forward, "output", outputs=True))
     expected = sorted(str(position) for position in range(len(stage.outputs)))
     if returned != expected:
         yield Finding(
             code="PPC505",
-            message=f"forward of stage {stage.index} does not return the stage's outputs",
-            where=Where(stage=stage.index, program="forward", field="outputs"),
+            message=f"forward of {part.title} does not return its outputs",
+            where=part.at("forward", "outputs"),
             expected=f"outputs {listed(expected)}",
             found=f"outputs {listed(returned)}",
         )
 
 
-def _known(stage: StageRecord) -> _Known:
+def _known(stage: Unit) -> _Known:
     parameters = {item.name: item.tensor for item in stage.parameters}
     buffers = {item.name: item.tensor for item in stage.buffers}
     arguments = {item.name: item.tensor for item in stage.arguments}
@@ -143,7 +160,7 @@ def _of_loss(known: _Known, loss: ProgramRecord) -> _Known:
 def _unknown(side: _Side, value: Value, expected: str, found: str) -> Finding:
     return Finding(
         code="PPC505",
-        message=f"{side.role} of stage {side.stage.index} has an {side.word} that cannot be bound",
+        message=f"{side.role} of {side.part.title} has an {side.word} that cannot be bound",
         where=side.at(value),
         expected=expected,
         found=found,

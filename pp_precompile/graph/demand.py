@@ -16,7 +16,8 @@ def demand(
     """Return stage and role of every program that ``schedule`` runs, in the order of use.
 
     Programs that gather and reduce once a step are run under every schedule, where a stage has
-    them; so is the loss, on the last stage, if it is a program (:func:`~.loss.has_loss`).
+    them; so is the loss, on the last stage, if it is a program (:func:`~.loss.has_loss`). Where a
+    stage runs by blocks, each of them needs the program.
     """
     kinds: dict[int, set[str]] = {}
     for texts in schedule.actions:
@@ -26,7 +27,7 @@ def demand(
     found: list[tuple[int, Role]] = []
     for stage in stages:
         ran = kinds.get(stage.index, set()) - {"UNSHARD", "REDUCE_GRAD"}
-        roles = {role_of(kind, *gradients(stage)) for kind in ran}
+        roles = {role_of(kind, *gradients(unit)) for kind in ran for unit in stage.units}
         roles |= {role for role in _ONCE_A_STEP if role in stage.programs}
         if loss and stage.index == len(stages) - 1:
             roles.add("loss")

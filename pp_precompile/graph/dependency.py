@@ -15,8 +15,10 @@ An edge leads from what comes first to what needs it::
     send, or what produces      → receive, or what consumes (communication.transfers)
 
 For ``backward`` read ``backward_input`` as well where gradients of outputs and arguments are meant,
-``backward_weight`` where those of parameters are. It is built from the manifest alone. A program
-node has ``stored=False`` if an action needs a program that the build does not hold.
+``backward_weight`` where those of parameters are. Where a stage runs by blocks, each of them stands
+for a stage here, with programs and values called ``layers.3 forward``; nothing leads to or from
+modules that run eagerly. It is built from the manifest alone. A program node has ``stored=False``
+if an action needs a program that the build does not hold.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,6 +32,7 @@ from pp_precompile.graph import tensors
 from pp_precompile.graph.communication import transfers
 from pp_precompile.graph.conventions import INPUTS, OUTPUTS
 from pp_precompile.graph.loss import has_loss
+from pp_precompile.graph.parts import Part, links, parts, parts_of
 from pp_precompile.graph.roles import gradients, role_of
 from pp_precompile.graph.timetable import Place, Timetable
 
@@ -46,9 +49,9 @@ def dependency_graph(manifest: Manifest, timetable: Timetable) -> nx.DiGraph:
     """Return the graph of ``manifest``; its schedule was taken apart as ``timetable``."""
     graph = nx.DiGraph()
     graph.add_nodes_from(
-        (("program", stage.index, role), {"stored": True})
+        (("program", stage.index, name), {"stored": True})
         for stage in manifest.stages
-        for role in stage.programs
+        for name, _ in stage.all_programs
     )
     graph.add_edges_from(_values(manifest))
     graph.add_edges_from(_needs(manifest, timetable))
@@ -75,19 +78,19 @@ def missing_programs(graph: nx.DiGraph) -> dict[tuple[int, str], list[Node]]:
 
 
 def _values(manifest: Manifest) -> Iterator[Edge]:
-    for stage in manifest.stages:
-        yield ("program", stage.index, "forward"), ("value", stage.index, "outputs")
+    for part in parts(manifest):
+        yield _program(part, "forward"), _value(part, "outputs")
         for kind in _HANDED:
-            makers, takers = _programs(stage, kind, outputs=True), _programs(stage, kind)
-            yield from _through(makers, ("value", stage.index, kind), takers)
-    for before, after in zip(manifest.stages, manifest.stages[1:], strict=False):
-        yield ("value", before.index, "outputs"), ("program", after.index, "forward")
+            makers, takers = _programs(part, kind, outputs=True), _programs(part, kind)
+            yield from _through(makers, _value(part, kind), takers)
+    for before, after in links(manifest):
+        yield _value(before, "outputs"), _program(after, "forward")
         makers = (
             node
             for node in _programs(after, "argument_gradient", outputs=True)
             if node[2] != "loss"
         )
-        value: Node = ("value", after.index, "gradients")
+        value = _value(after, "gradients")
         yield from _through(makers, value, _programs(before, "tangent"))
     yield from _of_loss(manifest.stages[-1])
 
@@ -97,7 +100,8 @@ def _of_loss(last: StageRecord) -> Iterator[Edge]:
         loss: Node = ("program", last.index, "loss")
         yield ("value", last.index, "outputs"), loss
         yield loss, ("value", last.index, "loss")
-        yield from ((("value", last.index, "loss"), node) for node in _programs(last, "tangent"))
+        part = Part(last.index, last)
+        yield from ((("value", last.index, "loss"), node) for node in _programs(part, "tangent"))
 
 
 def _through(makers: Iterable[Node], value: Node, takers: Iterable[Node]) -> Iterator[Edge]:
@@ -108,27 +112,41 @@ def _through(makers: Iterable[Node], value: Node, takers: Iterable[Node]) -> Ite
         yield from ((value, taker) for taker in taken)
 
 
-def _programs(stage: StageRecord, kind: Kind, *, outputs: bool = False) -> Iterator[Node]:
-    """Yield the programs of ``stage`` with inputs (or outputs) of a kind that they may have."""
+def _programs(part: Part, kind: Kind, *, outputs: bool = False) -> Iterator[Node]:
+    """Yield the programs of ``part`` with inputs (or outputs) of a kind that they may have."""
     allowed = OUTPUTS if outputs else INPUTS
-    for role, program in stage.programs.items():
-        if kind in allowed[role] and tensors.by_name(program, kind, outputs=outputs):
-            yield ("program", stage.index, role)
+    for role, program in part.record.programs.items():
+        # What it is made of are programs as well: with it, values would need themselves.
+        if (
+            role != "overlap"
+            and kind in allowed[role]
+            and tensors.by_name(program, kind, outputs=outputs)
+        ):
+            yield _program(part, role)
+
+
+def _program(part: Part, role: str) -> Node:
+    return "program", part.stage, part.named(role)
+
+
+def _value(part: Part, name: str) -> Node:
+    return "value", part.stage, part.named(name)
 
 
 def _needs(manifest: Manifest, timetable: Timetable) -> Iterator[Edge]:
     last = len(manifest.stages) - 1
     yield from _once_a_step(manifest, timetable)
-    have = [gradients(stage) for stage in manifest.stages]
+    have = [[(part, gradients(part.record)) for part in parts_of(s)] for s in manifest.stages]
     with_loss = has_loss(manifest)
     for rank, actions in enumerate(timetable.ranks):
         for position, action in enumerate(actions):
             stage, kind = action.stage, action.kind
             if stage > last:
                 continue
-            role = role_of(kind, *have[stage])
-            if role is not None and role not in _ONCE_A_STEP:
-                yield ("program", stage, role), ("action", rank, position)
+            for part, has in have[stage]:
+                role = role_of(kind, *has)
+                if role is not None and role not in _ONCE_A_STEP:
+                    yield _program(part, role), ("action", rank, position)
             if stage == last and kind == "F" and with_loss:
                 yield ("program", stage, "loss"), ("action", rank, position)
 
@@ -146,11 +164,11 @@ def _once_a_step(manifest: Manifest, timetable: Timetable) -> Iterator[Edge]:
     for (stage, kind, _), found in timetable.places.items():
         places.setdefault((stage, kind), []).extend(found)
     for record in manifest.stages:
-        index, held = record.index, record.programs
-        if "unshard" in held or any(_programs(record, "unsharded")):
+        index, held, part = record.index, record.programs, Part(record.index, record)
+        if "unshard" in held or any(_programs(part, "unsharded")):
             for place in (*places.get((index, "UNSHARD"), ()), *places.get((index, "F"), ())):
                 yield ("program", index, "unshard"), ("action", *place)
-        if "reduce_grad" in held or any(_programs(record, "unsharded_gradient", outputs=True)):
+        if "reduce_grad" in held or any(_programs(part, "unsharded_gradient", outputs=True)):
             computed = (*places.get((index, "B"), ()), *places.get((index, "W"), ()))
             for place in places.get((index, "REDUCE_GRAD")) or sorted(computed)[-1:]:
                 yield ("program", index, "reduce_grad"), ("action", *place)

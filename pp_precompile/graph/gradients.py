@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from pp_precompile.contract.errors import Where
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.program import Kind
-from pp_precompile.contract.stage import StageRecord
+from pp_precompile.contract.stage import Unit
 from pp_precompile.graph.finding import Finding
+from pp_precompile.graph.parts import parts
 from pp_precompile.graph.roles import backward_ways
 
 
@@ -33,11 +33,12 @@ class _Given(NamedTuple):
 def check_parameter_gradients(manifest: Manifest) -> Iterator[Finding]:
     """Yield PPC507 for a parameter that lacks a gradient, or gets one that it must not have.
 
-    A gradient comes from a backward (whole or in parts) or the loss, either as it is or by way of
-    reduce_grad. A parameter that no program reads is a warning: training leaves it as it is, with
-    or without us.
+    A gradient comes from a backward (whole or in parts), the loss, or a forward that is the whole
+    step, either as it is or by way of reduce_grad. A parameter that no program reads is a warning:
+    training leaves it as it is, with or without us.
     """
-    for stage in manifest.stages:
+    for part in parts(manifest):
+        stage = part.record
         read = _names(stage, stage.programs, "parameter", outputs=False)
         read |= _names(stage, stage.programs, "unsharded", outputs=False)
         ways = [_given(stage, way) for way in backward_ways(stage) or ((),)]
@@ -49,9 +50,9 @@ def check_parameter_gradients(manifest: Manifest) -> Iterator[Finding]:
             unused = found == "no gradient" and item.name not in read
             yield Finding(
                 code="PPC507",
-                message=f"parameter {item.name} of stage {stage.index} "
+                message=f"parameter {item.name} of {part.title} "
                 + ("is not used" if unused else "has no right gradient"),
-                where=Where(stage=stage.index, field=item.name),
+                where=part.at(field=item.name),
                 expected=expected,
                 found=found,
                 hint="remove it from the model, or freeze it" if unused else "build again",
@@ -59,8 +60,8 @@ def check_parameter_gradients(manifest: Manifest) -> Iterator[Finding]:
             )
 
 
-def _given(stage: StageRecord, way: tuple[str, ...]) -> _Given:
-    makers = (*way, "loss")
+def _given(stage: Unit, way: tuple[str, ...]) -> _Given:
+    makers = ("forward", *way, "loss")
     return _Given(
         directly=_names(stage, makers, "parameter_gradient", outputs=True),
         to_reduce=_names(stage, makers, "unsharded_gradient", outputs=True),
@@ -68,7 +69,7 @@ def _given(stage: StageRecord, way: tuple[str, ...]) -> _Given:
     )
 
 
-def _names(stage: StageRecord, roles: Iterable[str], kind: Kind, *, outputs: bool) -> set[str]:
+def _names(stage: Unit, roles: Iterable[str], kind: Kind, *, outputs: bool) -> set[str]:
     return {
         value.name
         for role in roles

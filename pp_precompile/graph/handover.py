@@ -17,10 +17,11 @@ from typing import NamedTuple
 from pp_precompile.contract.errors import Where
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.program import Kind, ProgramRecord, Role
-from pp_precompile.contract.stage import StageRecord
+from pp_precompile.contract.stage import Unit
 from pp_precompile.contract.tensor import TensorSpec
 from pp_precompile.graph import tensors
 from pp_precompile.graph.finding import Finding
+from pp_precompile.graph.parts import Part, parts
 from pp_precompile.graph.roles import backward_ways
 
 _PARTS: tuple[Role, ...] = ("backward_input", "backward_weight")
@@ -36,16 +37,19 @@ class _Handover(NamedTuple):
 
 def check_handover(manifest: Manifest) -> Iterator[Finding]:
     """Yield PPC503 for each value that is made or taken only, or that programs describe unlike."""
-    for stage in manifest.stages:
-        found = (item for handover in _handovers(stage) for item in _check(stage, handover))
+    for part in parts(manifest):
+        stage = part.record
+        found = (item for handover in _handovers(stage) for item in _check(part, handover))
         # What both ways of a backward have a part in is looked at twice.
         yield from dict.fromkeys(found)
         for name, alias in _dangling(stage.programs["forward"]):
-            where = Where(stage=stage.index, program="forward", field=f"saved {name}")
-            yield _finding(where, "an input that forward takes, or a value that it saves", alias)
+            where = part.at("forward", f"saved {name}")
+            yield _finding(
+                part, where, "an input that forward takes, or a value that it saves", alias
+            )
 
 
-def _handovers(stage: StageRecord) -> Iterator[_Handover]:
+def _handovers(stage: Unit) -> Iterator[_Handover]:
     ways = backward_ways(stage)
     for way in ways:
         yield _Handover("saved", ("forward",), way)
@@ -55,23 +59,23 @@ def _handovers(stage: StageRecord) -> Iterator[_Handover]:
         yield _Handover("unsharded_gradient", (*way, "loss"), ("reduce_grad",))
 
 
-def _check(stage: StageRecord, handover: _Handover) -> Iterator[Finding]:
-    made = list(_values(stage, handover, outputs=True))
-    taken = list(_values(stage, handover, outputs=False))
+def _check(part: Part, handover: _Handover) -> Iterator[Finding]:
+    made = list(_values(part.record, handover, outputs=True))
+    taken = list(_values(part.record, handover, outputs=False))
     first = {name: tensor for _, name, tensor in reversed(made)}
     for role, name, tensor in (*made, *taken):
         if name not in first or not tensors.same(first[name], tensor):
-            where = Where(stage=stage.index, program=role, field=f"{handover.kind} {name}")
-            yield _finding(where, tensors.named_text(first, name), tensors.text(tensor))
+            where = part.at(role, f"{handover.kind} {name}")
+            yield _finding(part, where, tensors.named_text(first, name), tensors.text(tensor))
     untaken = first.keys() - {name for _, name, _ in taken}
     for name in sorted(untaken):
         taker = handover.takers[0]
-        where = Where(stage=stage.index, program=taker, field=f"{handover.kind} {name}")
-        yield _finding(where, tensors.text(first[name]), "no such value")
+        where = part.at(taker, f"{handover.kind} {name}")
+        yield _finding(part, where, tensors.text(first[name]), "no such value")
 
 
 def _values(
-    stage: StageRecord, handover: _Handover, *, outputs: bool
+    stage: Unit, handover: _Handover, *, outputs: bool
 ) -> Iterator[tuple[Role, str, TensorSpec | None]]:
     """Yield each value with the program that makes it (``outputs``) or takes it."""
     for role in handover.makers if outputs else handover.takers:
@@ -89,11 +93,11 @@ def _dangling(forward: ProgramRecord) -> Iterator[tuple[str, str]]:
             yield value.name, value.alias
 
 
-def _finding(where: Where, expected: str, found: str) -> Finding:
+def _finding(part: Part, where: Where, expected: str, found: str) -> Finding:
     kind, name = (where.field or "").split(" ", 1)
     return Finding(
         code="PPC503",
-        message=f"programs of stage {where.stage} disagree on {kind} value {name}",
+        message=f"programs of {part.title} disagree on {kind} value {name}",
         where=where,
         expected=expected,
         found=found,

@@ -26,7 +26,8 @@ class Held:
     Once a step: ``gathered`` from the first F to the last B or W; ``unreduced`` gradients from the
     first B or W to the last, of which ``unreduced_by_loss`` are there from the first B or I.
 
-    ``at_least``: a size among these depends on data, and counts as 0.
+    ``at_least``: a size among these depends on data, and counts as 0, or modules of the stage run
+    eagerly, or one program is the whole step, and what these keep is not known.
     """
 
     saved: int
@@ -51,7 +52,7 @@ def held(stage: StageRecord) -> Held:
         loss=_bytes(loss),
         kept=None if kept is None else _bytes(kept),
         **once,
-        at_least=dynamic,
+        at_least=dynamic or stage.blocks is not None or stage.returns_gradients,
     )
 
 
@@ -60,6 +61,8 @@ _OF_LOSS: tuple[Kind, ...] = ("argument_gradient", "parameter_gradient", "unshar
 
 def _kept(stage: StageRecord) -> list[Value] | None:
     """Return what stays between I and W; None if a program for one of them is not there."""
+    if stage.blocks is not None:
+        return None
     now, later = (role_of(kind, *gradients(stage)) for kind in "IW")
     for role in (now, later):
         if role is not None and role not in stage.programs:

@@ -14,6 +14,7 @@ from pp_precompile.contract.key import differing
 from pp_precompile.contract.manifest import FORMAT, Manifest
 from pp_precompile.contract.mesh import MeshSpec
 from pp_precompile.contract.schedule import ScheduleTable
+from pp_precompile.contract.stage import StageRecord
 from pp_precompile.contract.tensor import NamedTensor
 from pp_precompile.graph.finding import Finding
 
@@ -44,17 +45,18 @@ def content_factors(manifest: Manifest) -> dict[str, str]:
     for stage in {0, len(stages) - 1}:
         factors |= input_factors(f"inputs.stage[{stage}]", stages[stage].arguments)
     factors |= input_factors("inputs.keyword", stages[0].keywords)
-    loss = stages[-1].programs.get("loss")
-    if loss is not None:
-        factors |= input_factors(
-            "inputs.loss",
-            [
-                NamedTensor(name=value.name, tensor=value.tensor)
-                for value in loss.inputs
-                if value.kind == "argument" and value.tensor is not None
-            ],
-        )
-    return factors
+    return factors | input_factors("inputs.loss", _loss_arguments(stages[-1]))
+
+
+def _loss_arguments(last: StageRecord) -> list[NamedTensor]:
+    """Return what the loss is called with; without the prediction where forward computes it."""
+    role, kind = ("forward", "loss_argument") if last.returns_loss else ("loss", "argument")
+    program = last.programs.get(role)
+    return [
+        NamedTensor(name=value.name, tensor=value.tensor)
+        for value in (program.inputs if program else ())
+        if value.kind == kind and value.tensor is not None
+    ]
 
 
 _PREFIXES = ("split[", "schedule.", "environment.", "inputs.")

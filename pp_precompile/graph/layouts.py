@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pp_precompile.contract.errors import Where
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.mesh import FLATTENED, MeshSpec
-from pp_precompile.contract.stage import StageRecord
+from pp_precompile.contract.stage import StageRecord, Unit
 from pp_precompile.contract.tensor import Layout, TensorSpec
 from pp_precompile.graph.finding import Finding
 
@@ -29,10 +29,16 @@ def check_layouts(manifest: Manifest) -> Iterator[Finding]:
 
 
 def _tensors(stage: StageRecord) -> Iterator[tuple[str, TensorSpec]]:
-    for item in (*stage.parameters, *stage.buffers, *stage.arguments, *stage.keywords):
-        yield item.name, item.tensor
-    for position, tensor in enumerate(stage.outputs):
-        yield f"output {position}", tensor
+    yield from _described(stage, "")
+    for block in stage.blocks or ():
+        yield from _described(block, f"{block.name} ")
+
+
+def _described(unit: Unit, prefix: str) -> Iterator[tuple[str, TensorSpec]]:
+    for item in (*unit.parameters, *unit.buffers, *unit.arguments, *unit.keywords):
+        yield f"{prefix}{item.name}", item.tensor
+    for position, tensor in enumerate(unit.outputs):
+        yield f"{prefix}output {position}", tensor
 
 
 def _fault(tensor: TensorSpec, layout: Layout, mesh: MeshSpec) -> str:

@@ -1,10 +1,11 @@
 """Microbatches make up the local batch, and every boundary value holds one of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pp_precompile.contract.errors import Where
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.schedule import ScheduleTable
+from pp_precompile.contract.tensor import NamedTensor, TensorSpec
 from pp_precompile.graph import tensors
 from pp_precompile.graph.finding import Finding
 
@@ -36,18 +37,27 @@ def check_batch_dimension(manifest: Manifest) -> Iterator[Finding]:
     """Yield PPC531 for a boundary value whose first dimension is not the microbatch size."""
     size = manifest.schedule.microbatch_size
     for stage in manifest.stages:
-        values = [(f"argument {item.name}", item.tensor) for item in stage.arguments]
-        values += [(f"output {k}", tensor) for k, tensor in enumerate(stage.outputs)]
-        for field, tensor in values:
-            if tensor.shape[:1] != (size,):
-                yield Finding(
-                    code="PPC531",
-                    message=f"a boundary value of stage {stage.index} does not hold one microbatch",
-                    where=Where(stage=stage.index, field=field),
-                    expected=f"{size} as first dimension",
-                    found=tensors.text(tensor),
-                    hint="build again with the job's microbatch size",
-                )
+        outputs = () if stage.returns_loss else stage.outputs
+        yield from check_boundary(stage.index, stage.arguments, outputs, size=size)
+
+
+def check_boundary(
+    stage: int, arguments: Iterable[NamedTensor], outputs: Iterable[TensorSpec], *, size: int
+) -> Iterator[Finding]:
+    """Yield PPC531 for what a stage takes or returns whose first dimension is not ``size``."""
+    values = [(f"argument {item.name}", item.tensor) for item in arguments]
+    values += [(f"output {k}", tensor) for k, tensor in enumerate(outputs)]
+    for field, tensor in values:
+        if tensor.shape[:1] != (size,):
+            yield Finding(
+                code="PPC531",
+                message=f"a boundary value of stage {stage} does not hold one microbatch",
+                where=Where(stage=stage, field=field),
+                expected=f"{size} as first dimension",
+                found=tensors.text(tensor),
+                hint="build again with the job's microbatch size; expand a value that is one for "
+                "all rows",
+            )
 
 
 def check_microbatches_asked(stored: ScheduleTable, asked: ScheduleTable) -> Iterator[Finding]:

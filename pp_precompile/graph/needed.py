@@ -23,6 +23,6 @@ def check_programs(
             message=f"stage {stage} has no {role} program",
             where=Where(stage=stage, rank=needing[0][1], program=role),
             expected=f"a {role} program, for {listed(texts)}",
-            found=f"programs {listed(manifest.stages[stage].programs)}",
+            found=f"programs {listed(name for name, _ in manifest.stages[stage].all_programs)}",
             hint="build again with the job's schedule",
         )

@@ -7,11 +7,12 @@ import msgspec
 
 from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.manifest import Manifest
-from pp_precompile.contract.program import ROLES, Role
+from pp_precompile.contract.program import ROLES
 from pp_precompile.contract.schedule import ScheduleTable
 from pp_precompile.contract.stage import StageRecord
 from pp_precompile.contract.tensor import NamedTensor, TensorSpec
 from pp_precompile.graph.in_flight import in_flight
+from pp_precompile.graph.parts import parts_of
 
 Source = Literal["compile", "build", "store"]
 """Where a program comes from: it is compiled, shared with an earlier one of the same build, or
@@ -19,9 +20,12 @@ in the store already."""
 
 
 class PlannedProgram(msgspec.Struct, frozen=True, kw_only=True):
-    """One program; ``inputs`` and ``outputs`` count the values that it takes and returns."""
+    """One program; ``inputs`` and ``outputs`` count the values that it takes and returns.
 
-    role: Role
+    ``role`` stands behind its block's name where the stage runs by blocks.
+    """
+
+    role: str
     key: Digest
     inputs: int
     outputs: int
@@ -113,20 +117,21 @@ def _stage(
     ``seen`` gathers the keys of the stages so far.
     """
     programs = []
-    for role in ROLES:
-        program = stage.programs.get(role)
-        if program is None:
-            continue
-        programs.append(
-            PlannedProgram(
-                role=role,
-                key=program.key,
-                inputs=len(program.inputs),
-                outputs=len(program.outputs),
-                source="build" if program.key in seen else "compile",
+    for part in parts_of(stage):
+        for role in ROLES:
+            program = part.record.programs.get(role)
+            if program is None:
+                continue
+            programs.append(
+                PlannedProgram(
+                    role=part.named(role),
+                    key=program.key,
+                    inputs=len(program.inputs),
+                    outputs=len(program.outputs),
+                    source="build" if program.key in seen else "compile",
+                )
             )
-        )
-        seen.add(program.key)
+            seen.add(program.key)
     return PlannedStage(
         stage=stage.index,
         pp_rank=schedule.owner(stage.index),

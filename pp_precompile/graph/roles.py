@@ -6,20 +6,18 @@ does nothing at I, and its whole backward at W. A stage with frozen weights does
 """
 
 from pp_precompile.contract.program import Role
-from pp_precompile.contract.stage import StageRecord
+from pp_precompile.contract.stage import Unit
 
 
-def gradients(stage: StageRecord) -> tuple[bool, bool]:
+def gradients(stage: Unit) -> tuple[bool, bool]:
     """Tell whether a stage's backward has gradients for (arguments, parameters).
 
     Parameters count that the forward program reads, as they are or gathered; those that the loss
-    alone reads get their gradient from it.
+    alone reads get their gradient from it, and those whose gradient forward returns need no other.
     """
-    read = {
-        value.name
-        for value in stage.programs["forward"].inputs
-        if value.kind in ("parameter", "unsharded")
-    }
+    forward = stage.programs["forward"]
+    read = {v.name for v in forward.inputs if v.kind in ("parameter", "unsharded")}
+    read -= {v.name for v in forward.outputs if v.kind == "parameter_gradient"}
     return (
         any(item.tensor.requires_grad for item in stage.arguments),
         any(item.tensor.requires_grad and item.name in read for item in stage.parameters),
@@ -41,7 +39,7 @@ def role_of(kind: str, arguments: bool, parameters: bool) -> Role | None:
     return _OTHERS.get(kind)
 
 
-def backward_ways(stage: StageRecord) -> tuple[tuple[Role, ...], ...]:
+def backward_ways(stage: Unit) -> tuple[tuple[Role, ...], ...]:
     """Return the programs of each way in which a stage's backward can run: whole, in two parts.
 
     A build has one or the other, or both for a schedule that uses both. A stage that computes

@@ -187,7 +187,7 @@ class _View:
 
 def _blobs(stages: Iterable[StageRecord]) -> list[BlobRef]:
     """Return every blob that a rank with these stages reads, each once."""
-    programs = (program for stage in stages for program in stage.programs.values())
+    programs = (program for stage in stages for _, program in stage.all_programs)
     return list({program.blob.digest: program.blob for program in programs}.values())
 
 

@@ -27,6 +27,7 @@ ROWS = (
     "backward_weight",
     "unsharded_gradient",
     "reduce_grad",
+    "overlap",
 )
 """Programs and values of a column, from top to bottom."""
 

@@ -21,6 +21,7 @@ OF_ROLE = {
     "backward_input": "#E69F00",
     "backward_weight": "#66CC99",
     "reduce_grad": "#CC79A7",
+    "overlap": "#56B4E9",
 }
 """By role of a program."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from pp_precompile.contract.errors import UsageError
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.program import Kind, Role
 from pp_precompile.contract.stage import StageRecord
@@ -44,8 +45,9 @@ def draw_programs(figure: Figure, manifest: Manifest, name: str) -> None:
         name: of the schedule, for the heading.
 
     Raises:
-        UsageError: PPC008 for more columns than a picture can show.
+        UsageError: PPC008 for more columns than a picture can show, and for stages of blocks.
     """
+    _check_stages(manifest)
     grid = Grid(columns_of(manifest.stages))
     width, height = grid.size
     figure.set_size_inches(width, height)
@@ -57,6 +59,17 @@ def draw_programs(figure: Figure, manifest: Manifest, name: str) -> None:
     _draw_programs(axes, grid)
     _draw_values(axes, grid)
     _heading(axes, manifest, grid, name)
+
+
+def _check_stages(manifest: Manifest) -> None:
+    if any(stage.blocks is not None for stage in manifest.stages):
+        raise UsageError(
+            "PPC008",
+            "this picture shows programs of whole stages",
+            expected="stages that run by programs of their own",
+            found="a build of the core front end, whose stages run by blocks",
+            hint="'pp-precompile show' lists the programs; 'plot --kind schedule' draws the rest",
+        )
 
 
 def _edges(manifest: Manifest, grid: Grid) -> list[tuple[Node, Node]]:

@@ -81,7 +81,7 @@ def test_plan_marks_sizes_that_depend_on_data(tmp_path: Path) -> None:
     store = store_with(tmp_path, msgspec.structs.replace(manifest, stages=(changed,)))
     result = command("plan", store)
     assert "≥ 128" in result.out
-    assert "≥: sizes that depend on data are left out" in result.out
+    assert "≥: sizes that depend on data, and what modules keep that run eagerly" in result.out
 
 
 def test_plan_of_variants(tmp_path: Path) -> None:

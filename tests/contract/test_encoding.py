@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pp_precompile.contract.encoding import decode, encode
 from pp_precompile.contract.errors import CorruptError, PrecompileError
 from pp_precompile.contract.program import BlobRef, ProgramBlob, ProgramEntry
+from tests.ids import shown
 from tests.manifests import make_manifest, refer, some_digest
 from tests.strategies import ROOTS, TEXT, mutations, of_type, structs
 
@@ -60,7 +61,7 @@ def test_unequal_values_have_unequal_bytes(data: st.DataObject) -> None:
         (2**64, OverflowError),
         ("\ud800", ValueError),
     ],
-    ids=repr,
+    ids=shown,
 )
 def test_values_without_a_place_in_the_format(value: Any, error: type[Exception]) -> None:
     with pytest.raises(error):

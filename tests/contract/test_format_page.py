@@ -45,6 +45,8 @@ def word(kind: Any) -> str:
 
 def _most_items(kind: Any) -> int | None:
     """The most items of an array or a map; None for a type without such a limit of its own."""
+    if get_origin(kind) in (Union, types.UnionType):
+        return next((most for arg in get_args(kind) if (most := _most_items(arg))), None)
     meta = get_args(kind)[1] if get_origin(kind) is Annotated else None
     return None if meta is None or kind == Name else meta.max_length
 

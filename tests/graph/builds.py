@@ -34,6 +34,9 @@ PP4 = load("llama3_pp4_1f1b")
 INTERLEAVED = load("llama3_pp2_interleaved")
 """Four stages on two ranks, in a loop."""
 
+DUALPIPEV = load("llama3_pp2_fsdp2_dualpipev")
+"""Four stages on two ranks, in a V, with overlaps; parameters in two shards."""
+
 
 def plain(manifest: Manifest) -> Plain:
     """Return ``manifest`` as dicts and lists, to be changed."""

@@ -216,7 +216,7 @@ CASES: dict[str, tuple[Edit, set[str], str]] = {
     "output not returned": (
         without(1, "forward", "outputs", "output"),
         {"PPC505"},
-        "does not return the stage's outputs",
+        "does not return its outputs",
     ),
     "keyword of another type": (
         tensor_of(1, "forward", "inputs", "keyword", dtype="int32"),

@@ -1,6 +1,7 @@
 """Small stand-ins for the blobs of a real build: whole, but with nothing to run inside."""
 
 from collections.abc import Callable, MutableMapping
+from typing import TypeVar
 
 import msgspec
 
@@ -8,7 +9,9 @@ from pp_precompile.contract.digest import digest_bytes
 from pp_precompile.contract.encoding import encode
 from pp_precompile.contract.manifest import Manifest
 from pp_precompile.contract.program import BlobRef, ProgramBlob, ProgramRecord
+from pp_precompile.contract.stage import BlockRecord, StageRecord
 
+T = TypeVar("T", StageRecord, BlockRecord)
 Code = Callable[[ProgramRecord], bytes]
 
 
@@ -33,15 +36,15 @@ def with_fake_blobs(
         data = code(program) if raw else encode(ProgramBlob(code=code(program), kernels=kernels))
         return msgspec.structs.replace(program, blob=_keep(put, data))
 
-    return msgspec.structs.replace(
-        manifest,
-        stages=tuple(
-            msgspec.structs.replace(
-                stage, programs={role: fake(program) for role, program in stage.programs.items()}
-            )
-            for stage in manifest.stages
-        ),
-    )
+    def faked(unit: T) -> T:
+        programs = {role: fake(program) for role, program in unit.programs.items()}
+        return msgspec.structs.replace(unit, programs=programs)
+
+    def of_stage(stage: StageRecord) -> StageRecord:
+        blocks = None if stage.blocks is None else tuple(map(faked, stage.blocks))
+        return msgspec.structs.replace(faked(stage), blocks=blocks)
+
+    return msgspec.structs.replace(manifest, stages=tuple(map(of_stage, manifest.stages)))
 
 
 def _keep(put: MutableMapping[str, bytes] | Callable[[bytes], BlobRef], data: bytes) -> BlobRef:

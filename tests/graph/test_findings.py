@@ -5,7 +5,7 @@ import pytest
 
 from pp_precompile.contract.errors import CODES
 from pp_precompile.contract.key import build_id
-from pp_precompile.contract.manifest import Manifest
+from pp_precompile.contract.manifest import FORMAT, Manifest
 from pp_precompile.graph.check import check_build
 from pp_precompile.graph.finding import Finding
 from tests.graph.builds import (
@@ -86,7 +86,9 @@ def test_a_contradictory_manifest_is_not_looked_at_further() -> None:
 
 def test_another_format_is_named() -> None:
     findings = check_build(edited(lambda v: v.update(format=1), rekey=False))
-    assert [(f.code, f.expected, f.found) for f in findings] == [("PPC206", "format 3", "format 1")]
+    assert [(f.code, f.expected, f.found) for f in findings] == [
+        ("PPC206", f"format {FORMAT}", "format 1")
+    ]
 
 
 def test_ranks_and_stages_that_are_not_there_are_found() -> None:

@@ -34,6 +34,13 @@ BUILDS: dict[str, Manifest] = {
 
 KINDS = ("schedule", "graph", "memory")
 
+OF_BLOCKS = "core_llama3_pp2"
+"""A build whose stages run by blocks: its programs are no picture."""
+
+PICTURES = [
+    (kind, name) for kind in KINDS for name in BUILDS if (kind, name) != ("graph", OF_BLOCKS)
+]
+
 
 def draw(figure: Figure, kind: str, build: Manifest) -> None:
     name = build.schedule.name
@@ -66,8 +73,7 @@ def drawn(kind: str, build: Manifest) -> tuple[Figure, list[Text]]:
     return figure, texts
 
 
-@pytest.mark.parametrize("name", BUILDS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "name"), PICTURES)
 def test_every_text_is_on_the_page_and_on_no_other(kind: str, name: str) -> None:
     figure, texts = drawn(kind, BUILDS[name])
     width, height = figure.canvas.get_width_height()
@@ -86,8 +92,7 @@ def test_every_text_is_on_the_page_and_on_no_other(kind: str, name: str) -> None
             assert box.y1 <= other.y0 + 1 or other.y1 <= box.y0 + 1, (text, behind)
 
 
-@pytest.mark.parametrize("name", BUILDS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "name"), PICTURES)
 def test_no_text_is_tiny(kind: str, name: str) -> None:
     figure, texts = drawn(kind, BUILDS[name])
     assert min(text.get_size() for text in texts) >= 5.5
@@ -132,6 +137,11 @@ def test_a_program_that_an_earlier_stage_has_is_dashed() -> None:
     assert sum(text.get_text().startswith("as in stage 2,") for text in texts) == 1
     dashed = [p for p in figure.axes[0].patches if p.get_linestyle() in ("--", "dashed")]
     assert len(dashed) == 1
+
+
+def test_the_programs_of_blocks_are_no_picture() -> None:
+    with pytest.raises(UsageError, match=r"PPC008.*whole stages"):
+        drawn("graph", BUILDS[OF_BLOCKS])
 
 
 def test_too_much_for_a_picture_is_refused() -> None:
