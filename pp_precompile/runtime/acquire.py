@@ -64,6 +64,7 @@ def acquire(
     policy: Policy,
     agreement: Agreement,
     trusted: Sequence[str] = (),
+    order: Sequence[int] | None = None,
     span: Span = contextlib.nullcontext,
 ) -> Acquired:
     """Return the loaded programs of this rank's stages.
@@ -75,18 +76,20 @@ def acquire(
         policy: what to do if no build fits.
         agreement: how ranks agree.
         trusted: files of public keys, of which one must have signed a build; none asks for none.
+        order: for each rank of ``job.mesh``, its number in ``agreement``; the same if None.
         span: is entered around each part of the work.
 
     Raises:
         PrecompileError: on every rank, if any rank cannot go on.
     """
     start = time.perf_counter()
+    order = range(job.mesh.world_size) if order is None else order
     with agreement.guard(), span("precompile_acquire"):
         register_logical_groups(job.meshes())
         keys = read_public(trusted) if trusted else None
         store, writable = _open(location, policy, keys)
         with span("precompile_validate"):
-            found = _look_up(job, store, location, modules, agreement.rank)
+            found = _look_up(job, store, location, modules, order.index(agreement.rank))
         with span("precompile_wait"):
             requests = exchange(job, agreement, found.miss, writable=writable)
         misses = any(request.miss for request in requests)
@@ -99,14 +102,14 @@ def acquire(
             explain(job, requests, store)
             shared = store if all(request.writable for request in requests) else None
             with span("precompile_build"):
-                manifest, read = _build_into(shared, job, modules, agreement)
+                manifest, read = _build_into(shared, job, modules, agreement, order)
         else:
             assert found.manifest is not None
             assert found.blobs is not None
             manifest, read = found.manifest, found.blobs.take
         built = time.perf_counter()
         with span("precompile_load"):
-            stages = load_stages([manifest.stages[i] for i in modules], read)
+            stages = load_stages([manifest.stages[i] for i in modules], read, job.unpack)
         with span("precompile_wait"):
             agreement.all_gather("loaded", b"", timeout=EXCHANGE_SECONDS)
     return Acquired(
@@ -193,7 +196,11 @@ def _look_up(
 
 
 def _build_into(
-    store: Store | None, job: Job, modules: Mapping[int, nn.Module], agreement: Agreement
+    store: Store | None,
+    job: Job,
+    modules: Mapping[int, nn.Module],
+    agreement: Agreement,
+    order: Sequence[int],
 ) -> tuple[Manifest, ReadBlob]:
     """Compile what is missing and publish it, or keep it in memory if there is no store.
 
@@ -201,10 +208,10 @@ def _build_into(
     """
     sink: StoreSink | MemorySink
     sink = StoreSink(store, patient=True) if store else MemorySink()
-    manifest = _build(job, modules, sink, agreement, shared=store is not None)
+    manifest = _build(job, modules, sink, agreement, order, shared=store is not None)
     if store:
         _publish(manifest, store, agreement)
-    return manifest.view(agreement.rank), sink.read
+    return manifest.view(order.index(agreement.rank)), sink.read
 
 
 def _build(
@@ -212,11 +219,12 @@ def _build(
     modules: Mapping[int, nn.Module],
     sink: StoreSink | MemorySink,
     agreement: Agreement,
+    order: Sequence[int],
     *,
     shared: bool,
 ) -> Manifest:
     """Trace this rank's stages, compile this rank's share, and gather all stages' records."""
-    traced = {index: job.trace(module, index) for index, module in modules.items()}
+    traced = job.trace_all(modules)
     mine = _owned(traced, agreement) if shared else None
     entries = compile_stages(
         traced.values(),
@@ -230,7 +238,7 @@ def _build(
     records = [stage.record(entries) for stage in traced.values()]
     gathered = agreement.all_gather("records", encoding.encode(records), timeout=EXCHANGE_SECONDS)
     stages, *variants = group_columns(
-        [encoding.decode(data, list[StageRecord], what="a rank's stages") for data in gathered],
+        [encoding.decode(gathered[i], list[StageRecord], what="a rank's stages") for i in order],
         columns=job.mesh.columns,
     )
     return checked_manifest(job, stages.stages, tuple(variants))
@@ -244,7 +252,7 @@ def _log_program(progress: Progress) -> None:
 
 def _owned(traced: Mapping[int, TracedStage], agreement: Agreement) -> set[Digest]:
     """Return the keys that this rank compiles: each distinct program has one rank, the lowest."""
-    keys = sorted({p.key for stage in traced.values() for p in stage.programs.values()})
+    keys = sorted({p.key for stage in traced.values() for _, p in stage.keyed})
     gathered = agreement.all_gather("keys", encoding.encode(keys), timeout=EXCHANGE_SECONDS)
     taken: set[str] = set()
     for data in gathered[: agreement.rank]:

@@ -16,6 +16,7 @@ from pp_precompile.contract.stage import StageRecord
 from pp_precompile.graph.check import check_build
 from pp_precompile.graph.refuse import refuse
 from pp_precompile.stage.boundary import Meshes
+from pp_precompile.stage.private_torch import BoxedCallable
 from pp_precompile.stage.programs import TracedStage
 
 Policy = Literal["auto", "strict"]
@@ -56,12 +57,15 @@ class Job(Protocol):
     def meshes(self) -> Meshes:
         """Return the one-dimensional meshes whose groups stage programs communicate over."""
 
-    def trace(self, module: nn.Module, stage: int) -> TracedStage:
-        """Trace a stage module.
+    def trace_all(self, modules: Mapping[int, nn.Module]) -> dict[int, TracedStage]:
+        """Trace stage modules by stage index.
 
         Raises:
-            CompileError: if it cannot be traced, or is not portable.
+            CompileError: if one cannot be traced, or is not portable.
         """
+
+    def unpack(self, code: bytes) -> BoxedCallable:
+        """Make a program callable from the code in its blob, which was verified."""
 
 
 def checked_manifest(

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -28,6 +28,10 @@ SWITCHES: dict[str, Any] = {
 """Inductor settings that make programs independent of the process that compiles them."""
 
 
+Make = Callable[[fx.GraphModule], bytes]
+"""Compiles a canonical graph, and returns the bytes that a program is loaded from."""
+
+
 def compiler_factors() -> dict[str, str]:
     """Return what steers the compiler, as key factors: every Inductor setting that reaches code."""
     import torch._inductor.config as inductor
@@ -38,13 +42,13 @@ def compiler_factors() -> dict[str, str]:
     return {"compiler.inductor_config": digest_bytes(text.encode())}
 
 
-def compile_program(graph: fx.GraphModule, where: Where) -> ProgramBlob:
-    """Compile a canonical graph.
+def compile_program(graph: fx.GraphModule, where: Where, make: Make | None = None) -> ProgramBlob:
+    """Compile a canonical graph with ``make``, whole with Inductor if it is None.
 
     Raises:
         CompileError: PPC302 with the compiler's own error.
     """
-    return compile_packed(pack(graph, where), where)
+    return compile_packed(pack(graph, where), where, make)
 
 
 def pack(graph: fx.GraphModule, where: Where) -> bytes:
@@ -59,7 +63,7 @@ def pack(graph: fx.GraphModule, where: Where) -> bytes:
         raise _failed(error, where) from error
 
 
-def compile_packed(packed: bytes, where: Where) -> ProgramBlob:
+def compile_packed(packed: bytes, where: Where, make: Make | None = None) -> ProgramBlob:
     """Compile a graph that was packed by this process or its parent.
 
     Raises:
@@ -68,7 +72,8 @@ def compile_packed(packed: bytes, where: Where) -> ProgramBlob:
     counters.compiled += 1
     try:
         with _switches(), _quiet(), kernels.record() as recorder:
-            code = private_torch.compile_artifact(private_pickler.unpack_graph(packed))
+            compile_graph = make or private_torch.compile_artifact
+            code = compile_graph(private_pickler.unpack_graph(packed))
             compiled = recorder.kernels()
     except PrecompileError:
         raise

@@ -7,7 +7,7 @@ from functools import partial
 
 from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.errors import Where
-from pp_precompile.contract.program import ROLES, ProgramEntry, Role
+from pp_precompile.contract.program import ProgramEntry
 from pp_precompile.stage.compile import pack
 from pp_precompile.stage.counters import counters
 from pp_precompile.stage.pool import Pool, Worker
@@ -15,8 +15,8 @@ from pp_precompile.stage.programs import KeyedProgram, ProgramSink, Progress, Tr
 from pp_precompile.stage.surroundings import Surroundings
 from pp_precompile.stage.worker import Task
 
-Place = tuple[int, Role]
-"""Stage and role."""
+Place = tuple[int, str]
+"""Stage and name of a program."""
 
 
 def compile_stages_in(
@@ -25,7 +25,7 @@ def compile_stages_in(
     stages: Iterable[TracedStage],
     sink: ProgramSink,
     *,
-    started: Callable[[int, Role], None] = lambda stage, role: None,
+    started: Callable[[int, str], None] = lambda stage, role: None,
     done: Callable[[Progress], None] = lambda progress: None,
 ) -> dict[Digest, ProgramEntry]:
     """Do what :func:`programs.compile_stages` does, with the same result, in worker processes.
@@ -40,10 +40,8 @@ def compile_stages_in(
     """
     work = _Work(pool, surroundings, sink, started, done)
     for stage in stages:
-        for role in ROLES:
-            program = stage.programs.get(role)
-            if program is not None:
-                work.add((stage.source.index, role), program)
+        for role, program in stage.keyed:
+            work.add((stage.source.index, role), program)
         work.check()
     return work.finish()
 
@@ -56,7 +54,7 @@ class _Work:
         pool: Pool,
         surroundings: Surroundings,
         sink: ProgramSink,
-        started: Callable[[int, Role], None],
+        started: Callable[[int, str], None],
         done: Callable[[Progress], None],
     ) -> None:
         self._pool = pool
@@ -118,6 +116,6 @@ class _Work:
         self._report(*place, 0.0, self._entries[key], reused=True)
 
     def _report(
-        self, stage: int, role: Role, seconds: float, entry: ProgramEntry, *, reused: bool
+        self, stage: int, role: str, seconds: float, entry: ProgramEntry, *, reused: bool
     ) -> None:
         self._done(Progress(stage=stage, role=role, seconds=seconds, reused=reused, entry=entry))

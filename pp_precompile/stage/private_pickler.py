@@ -10,6 +10,8 @@ to the same bytes in whichever process, and whatever was compiled before.
 """
 
 import functools
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -45,6 +47,59 @@ def unpack_graph(data: bytes) -> fx.GraphModule:
     graph: Any = GraphPickler.loads(data, mode)
     graph.recompile()
     return graph
+
+
+_PROGRAM = "compiled_"
+"""Begins the name under which a graph calls a compiled part of it."""
+
+
+def pack_compiled(graph: fx.GraphModule) -> bytes:
+    """Return a graph whose regions were compiled by ``regional_inductor`` as bytes (changes it).
+
+    It calls the artifacts of its regions, all of it being one of them where Inductor compiled it
+    whole, and computes what is left operation by operation. Artifacts are written as programs are
+    that are one artifact (:func:`private_torch.compile_artifact`). No metadata is kept.
+
+    Raises:
+        Exception: of any kind, for a graph that holds what cannot be pickled.
+    """
+    from torch._inductor.standalone_compile import AOTCompiledArtifact
+    from torch.fx._graph_pickler import Options
+
+    programs: list[bytes] = []
+    for node in list(graph.graph.nodes):
+        artifact = getattr(node.target, "__wrapped__", None)
+        if not isinstance(artifact, AOTCompiledArtifact):
+            continue
+        name = f"{_PROGRAM}{len(programs)}"
+        programs.append(private_torch.serialize_artifact(artifact))
+        with graph.graph.inserting_before(node):
+            call = graph.graph.create_node("call_module", name, node.args, node.kwargs)
+        node.replace_all_uses_with(call)
+        graph.graph.erase_node(node)
+    graph.meta.clear()
+    options = Options(ops_filter=None, node_metadata_key_filter=lambda key: False)
+    return private_torch.canonical_pickle((_pickler().dumps(graph, options), programs))
+
+
+def unpack_compiled(code: bytes) -> private_torch.BoxedCallable:
+    """Turn the bytes of :func:`pack_compiled` into a callable, without compiling.
+
+    ``code`` is a pickle: whoever calls this has checked its digest first.
+    """
+    packed, programs = pickle.loads(code)
+    graph = unpack_graph(packed)
+    for number, program in enumerate(programs):
+        # The generated code finds it as it would find a module, and calls it without hooks.
+        call = _with_positions(private_torch.load_artifact(program))
+        graph.__dict__[f"{_PROGRAM}{number}"] = call
+    graph.graph.set_codegen(fx.graph._BoxedCodeGen())
+    graph.recompile()
+    return graph.forward
+
+
+def _with_positions(program: private_torch.BoxedCallable) -> Callable[..., Any]:
+    return lambda *inputs: program(list(inputs))
 
 
 @functools.cache

@@ -173,14 +173,15 @@ def compile_artifact(graph: fx.GraphModule) -> bytes:
         "force_autograd_cache": True,
         "bypass_autograd_cache_key": True,
     }
-    with _fresh_graph_ids(), tracing(TracingContext(mode)), functorch_config.patch(switches):
+    with fresh_graph_ids(), tracing(TracingContext(mode)), functorch_config.patch(switches):
         artifact = torch._inductor.standalone_compile(
             graph, examples, dynamic_shapes="from_tracing_context", aot=True
         )
-    return _serialize(artifact)
+    return serialize_artifact(artifact)
 
 
-def _serialize(artifact: Any) -> bytes:
+def serialize_artifact(artifact: Any) -> bytes:
+    """Return the bytes of what ``standalone_compile`` made, which :func:`load_artifact` takes."""
     from torch._dynamo.aot_compile_types import _serialize_triton_kernel
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
 
@@ -193,7 +194,7 @@ def _serialize(artifact: Any) -> bytes:
     # What compiling counted; loading would count it again, and look like a compilation.
     entry.compiled_fw.result.counter_deltas = collections.Counter()
     kernels = {i: _serialize_triton_kernel(k) for i, k in kernel_side_table.id_to_kernel.items()}
-    return _canonical_pickle((entry, kernels, dict(kernel_side_table.constant_args)))
+    return canonical_pickle((entry, kernels, dict(kernel_side_table.constant_args)))
 
 
 class _SharedText(pickle._Pickler):
@@ -213,7 +214,8 @@ class _SharedText(pickle._Pickler):
         super().save(obj, save_persistent_id)  # type: ignore[misc]
 
 
-def _canonical_pickle(value: Any) -> bytes:
+def canonical_pickle(value: Any) -> bytes:
+    """Return a pickle of ``value`` that depends on what is equal, not on what is one object."""
     buffer = io.BytesIO()
     _SharedText(buffer).dump(value)
     return buffer.getvalue()
@@ -249,7 +251,7 @@ def load_artifact(code: bytes) -> BoxedCallable:
 
 
 @contextlib.contextmanager
-def _fresh_graph_ids() -> Iterator[None]:
+def fresh_graph_ids() -> Iterator[None]:
     """Number graphs from zero, so that generated sources do not depend on what came before."""
     import torch._functorch.aot_autograd as aot_autograd
     import torch._inductor.compile_fx as compile_fx

@@ -11,11 +11,11 @@ from torch import fx, nn
 from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.errors import Where
 from pp_precompile.contract.program import ROLES, ProgramEntry, ProgramRecord, Role, Value
-from pp_precompile.contract.stage import StageRecord
+from pp_precompile.contract.stage import BlockRecord, StageRecord
 from pp_precompile.contract.tensor import NamedTensor, TensorSpec
 from pp_precompile.graph.roles import role_of
 from pp_precompile.stage.boundary import Meshes
-from pp_precompile.stage.compile import compile_program, to_bytes
+from pp_precompile.stage.compile import Make, compile_program, to_bytes
 from pp_precompile.stage.counters import counters
 from pp_precompile.stage.describe import describe_state
 from pp_precompile.stage.hoist import hoist
@@ -52,23 +52,44 @@ class StageSource:
 
 @dataclass(frozen=True, kw_only=True)
 class KeyedProgram:
-    """A canonical graph with its key and its calling convention."""
+    """A canonical graph with its key and its calling convention.
+
+    ``make`` compiles it; None stands for Inductor, and the whole graph.
+    """
 
     key: Digest
     graph: fx.GraphModule
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
+    make: Make | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TracedStage:
-    """A stage before compilation."""
+    """A stage before compilation; one that runs by ``blocks`` has no programs of its own.
+
+    A block is described as a stage of one module.
+    """
 
     source: StageSource
     outputs: tuple[TensorSpec, ...]
     parameters: tuple[NamedTensor, ...]
     buffers: tuple[NamedTensor, ...]
     programs: Mapping[Role, KeyedProgram]
+    blocks: "tuple[TracedStage, ...] | None" = None
+
+    @property
+    def keyed(self) -> list[tuple[str, KeyedProgram]]:
+        """The programs by name, in the order of use; one that blocks share is there once.
+
+        A block's program is called ``layers.3 forward``, after the first block that has it.
+        """
+        own = [(str(role), self.programs[role]) for role in ROLES if role in self.programs]
+        of_blocks: dict[Digest, tuple[str, KeyedProgram]] = {}
+        for block in self.blocks or ():
+            for role, program in block.keyed:
+                of_blocks.setdefault(program.key, (f"{block.source.modules[0]} {role}", program))
+        return [*own, *of_blocks.values()]
 
     def record(self, entries: Mapping[Digest, ProgramEntry]) -> StageRecord:
         """Return the manifest's record of this stage, given every program's compiled entry.
@@ -84,17 +105,35 @@ class TracedStage:
             outputs=self.outputs,
             parameters=self.parameters,
             buffers=self.buffers,
-            programs={
-                role: ProgramRecord(
-                    key=program.key,
-                    blob=entries[program.key].blob,
-                    kernels=entries[program.key].kernels,
-                    inputs=program.inputs,
-                    outputs=program.outputs,
-                )
-                for role, program in self.programs.items()
-            },
+            programs=self._programs(entries),
+            blocks=None
+            if self.blocks is None
+            else tuple(block._block_record(entries) for block in self.blocks),
         )
+
+    def _block_record(self, entries: Mapping[Digest, ProgramEntry]) -> BlockRecord:
+        [name] = self.source.modules
+        return BlockRecord(
+            name=name,
+            arguments=self.source.arguments,
+            keywords=self.source.keywords,
+            outputs=self.outputs,
+            parameters=self.parameters,
+            buffers=self.buffers,
+            programs=self._programs(entries),
+        )
+
+    def _programs(self, entries: Mapping[Digest, ProgramEntry]) -> dict[str, ProgramRecord]:
+        return {
+            role: ProgramRecord(
+                key=program.key,
+                blob=entries[program.key].blob,
+                kernels=entries[program.key].kernels,
+                inputs=program.inputs,
+                outputs=program.outputs,
+            )
+            for role, program in self.programs.items()
+        }
 
 
 def trace_stage(
@@ -188,10 +227,13 @@ class ProgramSink(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """One program that is done: where it belongs, how long it took, and what it is."""
+    """One program that is done: where it belongs, how long it took, and what it is.
+
+    ``role`` stands behind a block's name where the stage runs by blocks.
+    """
 
     stage: int
-    role: Role
+    role: str
     seconds: float
     reused: bool
     entry: ProgramEntry
@@ -201,7 +243,7 @@ def compile_stages(
     stages: Iterable[TracedStage],
     sink: ProgramSink,
     *,
-    started: Callable[[int, Role], None] = lambda stage, role: None,
+    started: Callable[[int, str], None] = lambda stage, role: None,
     done: Callable[[Progress], None] = lambda progress: None,
     mine: Callable[[Digest], bool] = lambda key: True,
 ) -> dict[Digest, ProgramEntry]:
@@ -222,9 +264,8 @@ def compile_stages(
     """
     entries: dict[Digest, ProgramEntry] = {}
     for stage in stages:
-        for role in ROLES:
-            program = stage.programs.get(role)
-            if program is None or not mine(program.key):
+        for role, program in stage.keyed:
+            if not mine(program.key):
                 continue
             started(stage.source.index, role)
             done(_ensure(stage.source.index, role, program, sink, entries))
@@ -233,7 +274,7 @@ def compile_stages(
 
 def _ensure(
     stage: int,
-    role: Role,
+    role: str,
     program: KeyedProgram,
     sink: ProgramSink,
     entries: dict[Digest, ProgramEntry],
@@ -242,7 +283,8 @@ def _ensure(
     entry = entries.get(program.key) or sink.find(program.key)
     reused = entry is not None
     if entry is None:
-        blob = compile_program(program.graph, Where(stage=stage, program=role))
+        where = Where(stage=stage, program=role)
+        blob = compile_program(program.graph, where, program.make)
         entry = sink.add(program.key, to_bytes(blob), len(blob.kernels))
     else:
         counters.reused += 1

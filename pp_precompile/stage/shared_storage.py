@@ -5,6 +5,7 @@ views of one buffer for them, so that the second costs nothing; the manifest say
 that are read from it are those of a run.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import msgspec
@@ -16,6 +17,20 @@ from pp_precompile.stage.traced import TracedProgram
 
 _AS_VIEWS = (torch.ops.aten._unsafe_view.default,)
 """What is no view by its schema, and compiled as one."""
+
+
+def passed_through(graph: fx.GraphModule, inputs: Mapping[fx.Node, str]) -> dict[fx.Node, str]:
+    """Map every node that only views an input to the input's name, the inputs themselves too."""
+    aliases = dict(inputs)
+    for node in graph.graph.nodes:
+        if (
+            isinstance(node.target, torch._ops.OpOverload)
+            and node.target.is_view
+            and len(node.all_input_nodes) == 1
+            and node.all_input_nodes[0] in aliases
+        ):
+            aliases[node] = aliases[node.all_input_nodes[0]]
+    return aliases
 
 
 def with_shared_storage(forward: TracedProgram) -> TracedProgram:

@@ -29,6 +29,7 @@ from pp_precompile.stage.portable import (
     use_logical_groups,
 )
 from pp_precompile.stage.random_numbers import distribute, marked
+from pp_precompile.stage.shared_storage import passed_through
 from pp_precompile.stage.traced import TracedProgram, without_unused
 
 
@@ -261,19 +262,8 @@ def _keep_data_outputs(graph: fx.GraphModule) -> None:
 
 def _aliases(forward: fx.GraphModule, naming: _Naming) -> dict[fx.Node, str]:
     """Map every node that only views an input to that input's kind and name."""
-    aliases: dict[fx.Node, str] = {}
-    for node in forward.graph.nodes:
-        if node.op == "placeholder" and is_data(node.meta.get("val")):
-            value = naming.input(node)
-            aliases[node] = f"{value.kind}:{value.name}"
-        elif (
-            isinstance(node.target, torch._ops.OpOverload)
-            and node.target.is_view
-            and len(node.all_input_nodes) == 1
-            and node.all_input_nodes[0] in aliases
-        ):
-            aliases[node] = aliases[node.all_input_nodes[0]]
-    return aliases
+    inputs = {n: naming.input(n) for n in _placeholders(forward) if is_data(n.meta.get("val"))}
+    return passed_through(forward, {node: f"{v.kind}:{v.name}" for node, v in inputs.items()})
 
 
 def _backward_inputs(
