@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pp_precompile.contract.errors import PrecompileError
 from pp_precompile.contract.factors import flatten
 from pp_precompile.contract.key import build_id, differing
+from tests.ids import shown
 from tests.strategies import TEXT
 
 
@@ -100,7 +101,7 @@ HERE = __name__
         (functools.partial(scale, 1, by=2.0), f"partial({HERE}:scale, 1, by=2.0)"),
         (functools.partial(max, key=Layer), f"partial(builtins:max, key={HERE}:Layer)"),
     ],
-    ids=repr,
+    ids=shown,
 )
 def test_every_kind_of_leaf(value: Any, text: str) -> None:
     assert flatten(value, "x") == {"x": text}
@@ -181,7 +182,7 @@ def test_mappings() -> None:
         (functools.partial(scale, 1), functools.partial(scale, "1")),
         (functools.partial(scale, by=1), scale),
     ],
-    ids=repr,
+    ids=shown,
 )
 def test_values_that_differ_have_factors_that_differ(one: Any, other: Any) -> None:
     assert build_id(flatten(one, "x")) != build_id(flatten(other, "x"))

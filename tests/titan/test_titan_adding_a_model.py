@@ -2,6 +2,8 @@
 
 import ast
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +31,15 @@ def test_qwen3_is_as_shown() -> None:
 
 
 @pytest.fixture
-def own_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def own_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The configuration of the page's own model, with fewer layers."""
     (tmp_path / "scaled_llama.py").write_text(BLOCKS[1], encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     words = ("--module", "scaled_llama", "--config", "scaled_llama_debug", "--compile.precompile")
     config = parse([*words, "--parallelism.pipeline_parallel_degree", "2"])
     config.model_spec.model.layers = config.model_spec.model.layers[:2]
-    return config
+    yield config
+    del sys.modules["scaled_llama"]  # each test has a file of its own
 
 
 def test_a_model_of_ones_own_can_be_planned(own_model: Any) -> None:
@@ -63,7 +66,28 @@ def test_its_fields_and_its_source_are_part_of_the_key(own_model: Any) -> None:
     with offline_job(own_model) as (job, _):
         changed = {name for name in before if job.factors[name] != before[name]}
     assert changed == {"model.scale"}
-    assert "model.source" in before
+    # The class's bases are torchtitan's, which the environment identifies.
+    assert _sources(before) == {"scaled_llama"}
+
+
+def test_a_file_that_the_model_imports_is_part_of_the_key(own_model: Any, tmp_path: Path) -> None:
+    """What a forward calls from another file makes programs as its own lines do."""
+    helper, source = tmp_path / "scaling.py", tmp_path / "scaled_llama.py"
+    helper.write_text("def scaled(h):\n    return 2 * h\n", encoding="utf-8")
+    with source.open("a", encoding="utf-8") as file:
+        file.write("\n\ndef helped(h):\n    from scaling import scaled\n\n    return scaled(h)\n")
+    with offline_job(own_model) as (job, _):
+        before = job.factors
+    helper.write_text("def scaled(h):\n    return 3 * h\n", encoding="utf-8")
+    with offline_job(own_model) as (job, _):
+        changed = {name for name in before if job.factors[name] != before[name]}
+    assert changed == {"model.source[scaling]"}
+    assert _sources(before) == {"scaled_llama", "scaling"}
+
+
+def _sources(factors: dict[str, str]) -> set[str]:
+    names = (re.fullmatch(r"model\.source\[(.*)\]", name) for name in factors)
+    return {match[1] for match in names if match}
 
 
 def test_a_lambda_in_the_models_configuration_is_refused(own_model: Any) -> None:
