@@ -10,8 +10,10 @@ from torch import nn
 
 from pp_precompile.contract.errors import UsageError
 from pp_precompile.contract.manifest import Manifest
+from pp_precompile.contract.mesh import MeshSpec
 from pp_precompile.pipelining import of_modules, of_pipe
 from pp_precompile.pipelining.job import PipelineJob, microbatch_size
+from pp_precompile.pipelining.mesh import PIPELINE, mesh_spec
 from pp_precompile.pipelining.of_pipe import AnyPipe, is_pipe
 from pp_precompile.pipelining.part import Part
 from pp_precompile.pipelining.table import schedule_table
@@ -29,6 +31,7 @@ def build(
     microbatches: int,
     store: str | Path,
     ranks: int | None = None,
+    mesh: Mapping[str, int] | None = None,
     args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     keywords: Sequence[str] = (),
@@ -46,6 +49,8 @@ def build(
         microbatches: microbatches in a step.
         store: the store's folder or URL.
         ranks: pipeline ranks; as many as stages if None.
+        mesh: instead of ``ranks``, the sizes of the job's mesh dimensions by name: ``pp``, and
+            those of replicas of the pipeline, such as ``{"dp_replicate": 2, "pp": 4}``.
         args: for modules: positional inputs of the first one, for one microbatch (meta will do).
         kwargs: for modules: keyword inputs of all of them, for one microbatch.
         keywords: for a pipe: which of its inputs will be passed by keyword.
@@ -62,7 +67,8 @@ def build(
     private_torch.check_version()
     where = torch.device(device)
     parts = _parts(stages, args, kwargs, keywords, where)
-    ranks = len(parts) if ranks is None else ranks
+    job_mesh = _mesh(mesh, ranks, len(parts))
+    ranks = job_mesh.size(PIPELINE)
     dist.init_process_group("fake", rank=0, world_size=ranks)
     try:
         table = schedule_table(
@@ -74,12 +80,30 @@ def build(
             group=dist.group.WORLD,
         )
         job = PipelineJob(
-            parts={part.index: part for part in parts}, schedule=table, device=where, key=key
+            parts={part.index: part for part in parts},
+            mesh=job_mesh,
+            schedule=table,
+            device=where,
+            key=key,
         )
         job.stage_factors = job.own_factors()
         return _published(job, str(store))
     finally:
         dist.destroy_process_group()
+
+
+def _mesh(mesh: Mapping[str, int] | None, ranks: int | None, stages: int) -> MeshSpec:
+    if mesh is None:
+        return mesh_spec({PIPELINE: stages if ranks is None else ranks})
+    if ranks is not None:
+        raise UsageError(
+            "PPC002",
+            "the number of pipeline ranks is given twice",
+            expected="ranks= or mesh=",
+            found=f"ranks={ranks} and mesh={dict(mesh)}",
+            hint=f"leave ranks= out: the mesh has it as {PIPELINE}",
+        )
+    return mesh_spec(mesh)
 
 
 def _parts(

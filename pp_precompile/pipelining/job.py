@@ -15,13 +15,17 @@ from torch import nn
 
 from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.environment import Environment, host_environment
+from pp_precompile.contract.errors import CompileError, Where
 from pp_precompile.contract.key import build_id
 from pp_precompile.contract.mesh import MeshSpec
 from pp_precompile.contract.schedule import ScheduleTable, backward_kinds
 from pp_precompile.graph.identity import input_factors, plan_factors
+from pp_precompile.graph.microbatches import check_boundary
+from pp_precompile.graph.refuse import refuse
 from pp_precompile.pipelining.part import NamedStage, Part
 from pp_precompile.runtime.device import device_facts
 from pp_precompile.stage.boundary import Meshes
+from pp_precompile.stage.private_torch import BoxedCallable, load_artifact
 from pp_precompile.stage.programs import StageSource, TracedStage, trace_stage
 from pp_precompile.stage.settings import program_factors
 
@@ -35,6 +39,7 @@ class PipelineJob:
     """
 
     parts: Mapping[int, Part]
+    mesh: MeshSpec
     schedule: ScheduleTable
     device: torch.device
     key: str | None
@@ -57,11 +62,6 @@ class PipelineJob:
     def compiler(self) -> dict[str, str]:
         """What steers the compiler."""
         return program_factors(self.environment)
-
-    @property
-    def mesh(self) -> MeshSpec:
-        """The pipeline's ranks."""
-        return MeshSpec(dims=("pp",), sizes=(len(self.schedule.stages_of_rank),))
 
     @property
     def stages(self) -> int:
@@ -89,7 +89,7 @@ class PipelineJob:
         """Return the key factors of this process's stages; traces them unless a key was given.
 
         Raises:
-            CompileError: PPC301 or PPC304 if one cannot be traced.
+            CompileError: PPC301, PPC304, PPC502 or PPC531, as :meth:`trace`.
         """
         factors: dict[str, str] = {}
         for index, part in self.parts.items():
@@ -102,11 +102,20 @@ class PipelineJob:
                     factors[f"programs[{index}].{role}"] = program.key
         return factors
 
+    def trace_all(self, modules: Mapping[int, nn.Module]) -> dict[int, TracedStage]:
+        """Trace stages by index; see :meth:`trace`."""
+        return {index: self.trace(module, index) for index, module in modules.items()}
+
+    def unpack(self, code: bytes) -> BoxedCallable:
+        """Make a program callable from the code in its blob."""
+        return load_artifact(code)
+
     def trace(self, module: nn.Module, stage: int) -> TracedStage:
         """Trace a stage, once.
 
         Raises:
-            CompileError: PPC301 or PPC304.
+            CompileError: PPC301 or PPC304; PPC531 if it takes or returns something that does not
+                hold one microbatch, PPC502 if it has no gradient for the stage before.
         """
         if stage not in self._traced:
             part = self.parts[stage]
@@ -118,13 +127,35 @@ class PipelineJob:
                 keywords=part.keywords,
                 backward_kinds=backward_kinds(self.schedule, stage),
             )
-            self._traced[stage] = trace_stage(
+            traced = trace_stage(
                 source,
                 device=torch.device(self.device.type),
                 meshes=self.meshes(),
                 compiler=self.compiler,
             )
+            # The manifest is checked for both as well, but only after everything was compiled.
+            size = self.schedule.microbatch_size
+            findings = check_boundary(stage, source.arguments, traced.outputs, size=size)
+            refuse(findings, f"stage {stage}", error=CompileError)
+            _check_gradients(traced)
+            self._traced[stage] = traced
         return self._traced[stage]
+
+
+def _check_gradients(traced: TracedStage) -> None:
+    values = [value for program in traced.programs.values() for value in program.outputs]
+    given = {value.name for value in values if value.kind == "argument_gradient"}
+    for item in traced.source.arguments:
+        if item.tensor.requires_grad and item.name not in given:
+            raise CompileError(
+                "PPC502",
+                f"the stage computes no gradient of its input {item.name}",
+                where=Where(stage=traced.source.index, field=item.name),
+                expected="a gradient of each floating-point input, for the stage before",
+                found="an input that is detached, compared, rounded or not used",
+                hint="compute integers or booleans of it in the stage before and pass those, or "
+                "leave it out",
+            )
 
 
 def microbatch_size(parts: Sequence[Part]) -> int:

@@ -8,6 +8,7 @@ from torch import nn
 
 from pp_precompile.contract.errors import CompileError, UsageError, Where
 from pp_precompile.pipelining.part import NamedStage, Part, described
+from pp_precompile.pipelining.whole import check_whole
 from pp_precompile.stage import private_torch
 from pp_precompile.stage.fake_state import example, fake_state
 
@@ -52,8 +53,9 @@ def part(
     """Return one stage from example inputs of one microbatch.
 
     Raises:
-        UsageError: PPC002 for an input that is no tensor.
+        UsageError: PPC002 for an input that is no tensor, or a module that is not whole.
     """
+    check_whole(index, module)
     named = {str(position): value for position, value in enumerate(args)}
     return Part(
         index=index,

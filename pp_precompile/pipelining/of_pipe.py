@@ -13,6 +13,7 @@ from torch.distributed.pipelining import Pipe
 
 from pp_precompile.contract.errors import UsageError, Where
 from pp_precompile.pipelining.part import NamedStage, Part, described
+from pp_precompile.pipelining.whole import check_whole
 
 
 class AnyPipe(Protocol):
@@ -46,11 +47,14 @@ def parts(pipe: AnyPipe, *, keywords: Sequence[str], device: torch.device) -> li
         device: where the stages will run.
 
     Raises:
-        UsageError: PPC002 for what does not go from each stage to the next one.
+        UsageError: PPC002 for what does not go from each stage to the next one, and for modules
+            that are not whole.
     """
     _check_untied(pipe)
     stages = _calls(pipe)
     modules = [pipe.split_gm.get_submodule(str(node.target)) for node in stages]
+    for index, module in enumerate(modules):
+        check_whole(index, module)
     given = [
         _given(module, index, node, stages)
         for index, (module, node) in enumerate(zip(modules, stages, strict=True))

@@ -1,11 +1,13 @@
 """One stage as it is compiled: a module under a name of its own, and what it is called with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from pp_precompile.contract.errors import UsageError, Where
 from pp_precompile.contract.tensor import NamedTensor
@@ -68,7 +70,23 @@ class NamedStage(nn.Module):
             taken = [args[t] if isinstance(t, int) else kwargs[t] for t in self._takes]
         names = kwargs if self._keywords is None else self._keywords
         result = getattr(self, self._name)(*taken, **{name: kwargs[name] for name in names})
-        return tuple(result) if isinstance(result, list) else result
+        inputs = {_memory(value) for value in (*args, *kwargs.values())}
+        if isinstance(result, tuple | list):
+            return tuple(_apart(value, inputs) for value in result)
+        return _apart(result, inputs)
+
+
+def _apart(value: Any, inputs: Container[object]) -> Any:
+    """Return ``value`` in memory of its own if it is an input that is passed on, or a view of one.
+
+    torch leaves results that are inputs out of the graph, and so their gradients.
+    """
+    passed_on = isinstance(value, torch.Tensor) and _memory(value) in inputs
+    return value.clone() if passed_on else value
+
+
+def _memory(tensor: torch.Tensor) -> object:
+    return StorageWeakRef(tensor.untyped_storage())
 
 
 def described(
@@ -87,10 +105,19 @@ def described(
         requires_grad: whether floating-point inputs come from a stage before.
 
     Raises:
-        UsageError: PPC002 for an input that is no tensor.
+        UsageError: PPC002 for an input that is no tensor, or a DTensor.
     """
     specs = []
     for name, value in inputs.items():
+        if isinstance(value, DTensor):
+            raise UsageError(
+                "PPC002",
+                f"input {name} of a stage is a DTensor",
+                where=Where(stage=index, field=name),
+                expected="tensors that are whole on the stage's rank",
+                found=f"{list(value.placements)} on {value.device_mesh}",
+                hint="train tensor-parallel and sharded stages through torchtitan's front end",
+            )
         if not isinstance(value, torch.Tensor):
             raise UsageError(
                 "PPC002",

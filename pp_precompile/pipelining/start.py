@@ -1,6 +1,6 @@
 """Give a rank its stages: loaded from the store, or compiled and stored."""
 
-import itertools
+import collections
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -11,22 +11,25 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from pp_precompile.contract import encoding
-from pp_precompile.contract.errors import UsageError
+from pp_precompile.contract.errors import AgreementError, UsageError, Where
+from pp_precompile.contract.schedule import ScheduleTable
 from pp_precompile.pipelining import of_modules, of_pipe
 from pp_precompile.pipelining.job import PipelineJob, microbatch_size
+from pp_precompile.pipelining.mesh import JobRanks, job_ranks
 from pp_precompile.pipelining.of_pipe import AnyPipe, is_pipe
 from pp_precompile.pipelining.part import Part
 from pp_precompile.pipelining.table import schedule_table
 from pp_precompile.runtime.acquire import acquire
 from pp_precompile.runtime.agreement import Agreement
 from pp_precompile.runtime.job import Policy
+from pp_precompile.runtime.loader import LoadedStage
 from pp_precompile.runtime.pipeline_stage import PrecompiledStage
 from pp_precompile.runtime.stage_forward import install
 from pp_precompile.runtime.verdict import EXCHANGE_SECONDS
 from pp_precompile.stage import private_torch
 
-_starts = itertools.count()
-"""Numbers the starts of this process, the same on every rank."""
+_starts: collections.Counter[tuple[int, ...]] = collections.Counter()
+"""Counts the starts of each set of ranks, which is the same on all of them."""
 
 
 def stages(
@@ -47,7 +50,7 @@ def stages(
 ) -> list[PrecompiledStage]:
     """Return this rank's stages as torch's ``PipelineStage``, in the order of their indices.
 
-    Every rank of the pipeline calls it, at the same point of the program and with the same
+    Every rank of the mesh calls it, at the same point of the program and with the same
     arguments but for ``pipe_or_modules`` and ``args``. The modules must have their weights, on
     ``device``; their ``forward`` is replaced.
 
@@ -57,7 +60,10 @@ def stages(
         microbatches: microbatches in a step.
         store: the store's folder or URL.
         num_stages: stages over all ranks; for modules.
-        mesh: the one-dimensional mesh of the pipeline's ranks; all ranks of the job if None.
+        mesh: of the job's ranks, with a dimension named ``pp`` along which the ranks of a pipeline
+            lie; the others have replicas of it that train on other rows. All of them agree, and
+            each program is compiled once. A mesh of one dimension is one pipeline; None makes one
+            of all ranks.
         args: for modules: positional inputs of each of this rank's, for one microbatch.
         kwargs: for modules: keyword inputs, the same for all stages, for one microbatch.
         keywords: for a pipe: which of its inputs are passed by keyword, on every rank.
@@ -71,8 +77,9 @@ def stages(
     """
     private_torch.check_version()
     where = torch.device(device or "cpu")
-    group = dist.group.WORLD if mesh is None else mesh.get_group()
-    agreement = _agreement(group)
+    ranks = job_ranks(mesh)
+    group = ranks.pipeline
+    agreement = _agreement(ranks)
     with agreement.guard():
         total = _number_of_stages(pipe_or_modules, num_stages)
         parts = _parts(pipe_or_modules, args, kwargs or {}, keywords, where)
@@ -88,7 +95,7 @@ def stages(
         if not is_pipe(pipe_or_modules):
             _check_own([part.index for part in parts], sorted(mine))
         own = {part.index: part for part in parts if part.index in mine}
-        job = PipelineJob(parts=own, schedule=table, device=where, key=key)
+        job = PipelineJob(parts=own, mesh=ranks.mesh, schedule=table, device=where, key=key)
         job.stage_factors = _exchanged(job, agreement)
     acquired = acquire(
         job,
@@ -97,18 +104,31 @@ def stages(
         policy=policy,
         agreement=agreement,
         trusted=trusted_keys,
+        order=ranks.order,
     )
-    made = []
-    for index in sorted(own):
-        part, loaded = own[index], acquired.stages[index]
-        forward = install(part.module, loaded)
-        forward.bind(part.named, microbatches=microbatches)
-        made.append(
-            PrecompiledStage(
-                part.module, forward, loaded.record, stages=total, device=where, group=group
-            )
+    return [
+        _installed(
+            own[index], acquired.stages[index], table, stages=total, device=where, group=group
         )
-    return made
+        for index in sorted(own)
+    ]
+
+
+def _installed(
+    part: Part,
+    loaded: LoadedStage,
+    schedule: ScheduleTable,
+    *,
+    stages: int,
+    device: torch.device,
+    group: Any,
+) -> PrecompiledStage:
+    """Make the module run its programs, and torch's stage of it."""
+    forward = install(part.module, loaded)
+    forward.bind(part.named, microbatches=schedule.microbatches)
+    return PrecompiledStage(
+        part.module, forward, loaded.record, stages=stages, device=device, group=group
+    )
 
 
 def stage(
@@ -143,12 +163,12 @@ def stage(
     return made[0]
 
 
-def _agreement(group: Any) -> Agreement:
-    """Return what the pipeline's ranks agree through; others of the job have one of their own."""
-    ranks = dist.get_process_group_ranks(group)
-    name = f"pipelining{next(_starts)}.{'-'.join(map(str, ranks))}"
+def _agreement(ranks: JobRanks) -> Agreement:
+    """Return what the mesh's ranks agree through; others have one of their own."""
+    name = f"pipelining{_starts[ranks.ranks]}.{'-'.join(map(str, ranks.ranks))}"
+    _starts[ranks.ranks] += 1
     store = private_torch.default_store()
-    return Agreement(store, dist.get_rank(group), len(ranks), name=name)
+    return Agreement(store, ranks.rank, len(ranks.ranks), name=name)
 
 
 def _number_of_stages(pipe_or_modules: Any, num_stages: int | None) -> int:
@@ -203,11 +223,29 @@ def _check_own(given: Sequence[int], mine: Sequence[int]) -> None:
 
 
 def _exchanged(job: PipelineJob, agreement: Agreement) -> dict[str, str]:
-    """Return the key factors of all stages: each rank tells those of its own."""
+    """Return the key factors of all stages: each rank tells those of its own.
+
+    Raises:
+        AgreementError: PPC403 if two ranks with the same stage tell different things of it.
+    """
     data = agreement.all_gather(
         "stages", encoding.encode(job.own_factors()), timeout=EXCHANGE_SECONDS
     )
     factors: dict[str, str] = {}
-    for one in data:
-        factors |= encoding.decode(one, dict[str, str], what="a rank's stages")
+    teller: dict[str, int] = {}
+    for rank, one in enumerate(data):
+        theirs = encoding.decode(one, dict[str, str], what="a rank's stages")
+        differs = next((n for n in theirs if factors.get(n, theirs[n]) != theirs[n]), None)
+        if differs is not None:
+            first = teller[differs]
+            raise AgreementError(
+                "PPC403",
+                f"ranks {first} and {rank} run the same stage, but not with the same model",
+                where=Where(field=differs),
+                expected=f"{factors[differs]} (rank {first})",
+                found=f"{theirs[differs]} (rank {rank})",
+                hint="replicas of a pipeline are the same model, cut at the same places",
+            )
+        factors |= theirs
+        teller |= dict.fromkeys(theirs, rank)
     return factors

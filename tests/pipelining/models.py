@@ -59,14 +59,17 @@ class Tied(nn.Module):
 
 
 class Two(nn.Module):
-    """Takes a hidden value and counts; returns both, counts changed by a parameter-free step."""
+    """Takes a hidden value and counts; returns both, and one that needs no gradient.
+
+    Counts are changed by a parameter-free step.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.block = Block()
 
-    def forward(self, x: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.block(x), counts + 1
+    def forward(self, x: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return self.block(x), counts + 1, torch.sigmoid(x)
 
 
 class Last(nn.Module):
@@ -76,8 +79,55 @@ class Last(nn.Module):
         super().__init__()
         self.block = Block()
 
-    def forward(self, x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-        return self.block(x) * counts
+    def forward(self, x: torch.Tensor, counts: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return self.block(x) * counts * scale
+
+
+class Start(nn.Module):
+    """Returns its result twice: for the next stage, and for the last one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = Block()
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = self.block(x)
+        return x, x
+
+
+class Pass(Start):
+    """Returns what it was given for the last stage as it is."""
+
+    def forward(self, x: torch.Tensor, first: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.block(x), first
+
+
+class PassView(Start):
+    """Returns a view of what it was given for the last stage."""
+
+    def forward(self, x: torch.Tensor, first: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.block(x), first.view(-1).view_as(first)
+
+
+class End(Start):
+    """Adds what the first stage reviewed."""
+
+    def forward(self, x: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+        return self.block(x) + first
+
+
+class Around(nn.Module):
+    """A connection around two stages, passed through them by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Start(), Pass(), Pass(), End()])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        values = (x,)
+        for block in self.blocks[:3]:
+            values = block(*values)
+        return self.blocks[3](*values)
 
 
 class Chain(nn.Module):
@@ -132,10 +182,10 @@ def microbatch() -> torch.Tensor:
     return torch.zeros(ROWS, WIDTH)
 
 
-def batch() -> torch.Tensor:
+def batch(microbatches: int = MICROBATCHES) -> torch.Tensor:
     """Return the rows of all microbatches of a step."""
     generator = torch.Generator().manual_seed(1)
-    return torch.randn(ROWS * MICROBATCHES, WIDTH, generator=generator)
+    return torch.randn(ROWS * microbatches, WIDTH, generator=generator)
 
 
 def mask() -> torch.Tensor:
@@ -158,8 +208,9 @@ def eager(model: nn.Module, *inputs: torch.Tensor) -> tuple[list[float], list[to
     """Train the whole model in this process; losses of all steps and the first gradients."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     found, gradients = [], []
+    microbatches = len(inputs[0]) // ROWS
     for _ in range(STEPS):
-        chunks = [tensor.chunk(MICROBATCHES) for tensor in (*inputs, batch().flip(0))]
+        chunks = [t.chunk(microbatches) for t in (*inputs, batch(microbatches).flip(0))]
         losses = [loss_fn(model(*given), wanted) for *given, wanted in zip(*chunks, strict=True)]
         torch.stack(losses).mean().backward()
         found += [loss.item() for loss in losses]
