@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pp_precompile.contract.errors import UsageError
+from pp_precompile.titan.core_trainer import CoreTrainer
 from pp_precompile.titan.trainer import PrecompileTrainer
 
 
@@ -26,7 +27,7 @@ def parse(argv: Sequence[str]) -> Any:
             found=" ".join(argv),
             hint="give the arguments that training is started with",
         ) from error
-    if not isinstance(config, PrecompileTrainer.Config):
+    if not isinstance(config, PrecompileTrainer.Config | CoreTrainer.Config):
         raise UsageError(
             "PPC001",
             "this module's configurations know no precompiled stages",

@@ -13,8 +13,12 @@ from torchtitan.distributed.activation_checkpoint import FullAC, MemoryBudgetAC,
 
 from pp_precompile.stage.memory import Checkpointing
 from pp_precompile.titan import private_titan
+from pp_precompile.titan.config import CoreCompileConfig
 
 Mode = Literal["none", "default", "eager", "full", "budget"]
+
+_OF_CORE: dict[Mode, Mode] = {"default": "eager"}
+"""The core trainer's selective checkpointing also computes every second product again."""
 
 _OF_POLICY: dict[str, Mode] = {"eager": "eager", "full": "full"}
 
@@ -41,7 +45,7 @@ def checkpointing(config: Any) -> Checkpointing:
 
 def unsupported(config: Any) -> Iterator[tuple[str, object, str]]:
     """Yield the fields that ask for what cannot be done: name, value, what can be done."""
-    policy, chosen = config.compile.memory_policy, config.activation_checkpoint
+    policy, chosen = _policy(config), config.activation_checkpoint
     if policy not in {"default", *_OF_POLICY}:
         # Copies between device and host need streams of their own, around and not in programs.
         yield "compile.memory_policy", policy, "default, eager or full"
@@ -63,5 +67,15 @@ def _unsupported_selection(chosen: SelectiveAC.Config) -> Iterator[tuple[str, ob
 
 
 def _mode(config: Any) -> Mode:
-    policy = config.compile.memory_policy
-    return _OF_POLICY.get(policy) or _OF_CONFIG[type(config.activation_checkpoint)]
+    own = _OF_CONFIG[type(config.activation_checkpoint)]
+    if isinstance(config.compile, CoreCompileConfig):
+        return _OF_CORE.get(own, own)
+    return _OF_POLICY.get(_policy(config)) or own
+
+
+def _policy(config: Any) -> str:
+    """Return graph_trainer's memory policy; the core trainer has none."""
+    if isinstance(config.compile, CoreCompileConfig):
+        return "default"
+    policy: str = config.compile.memory_policy
+    return policy

@@ -92,3 +92,4 @@ def enable() -> None:
     import torchtitan.components.metrics as metrics
 
     metrics.build_device_memory_monitor = _CpuMemoryMonitor
+    gloo.reduce_by_sums()

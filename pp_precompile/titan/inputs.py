@@ -60,6 +60,17 @@ class StageInputs:
             spec = self._hidden(after=self._split[stage - 1][-1])
         return (NamedTensor(name="0", tensor=spec),)
 
+    def block_arguments(self) -> tuple[NamedTensor, ...]:
+        """Return the positional inputs of a layer: hidden states."""
+        return (NamedTensor(name="0", tensor=self._hidden(after="layers")),)
+
+    def outputs(self, stage: int) -> tuple[TensorSpec, ...]:
+        """Return what ``stage`` returns: hidden states, or predictions."""
+        last = self._split[stage][-1]
+        if stage == len(self._split) - 1:
+            return (self.loss_arguments()[0].tensor,)
+        return (self._hidden(after=last),)
+
     def keywords(self) -> tuple[NamedTensor, ...]:
         """Return the keyword inputs, the same for every stage."""
         spec = contiguous(self._tokens, "int64", self._device)

@@ -1,6 +1,6 @@
 """One training job as this package sees it: the same facts from a build and from every rank."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,9 +17,11 @@ from pp_precompile.contract.errors import CompileError, Where
 from pp_precompile.contract.key import build_id, differing
 from pp_precompile.contract.mesh import MeshSpec
 from pp_precompile.contract.schedule import ScheduleTable, backward_kinds
+from pp_precompile.contract.tensor import NamedTensor
 from pp_precompile.runtime.device import device_facts
 from pp_precompile.stage import private_torch
 from pp_precompile.stage.loss import LossModule
+from pp_precompile.stage.private_torch import BoxedCallable
 from pp_precompile.stage.programs import StageSource, TracedStage, trace_stage
 from pp_precompile.stage.settings import program_factors
 from pp_precompile.titan import private_titan
@@ -82,6 +84,20 @@ class Job:
         """Return the stage indices of a pipeline rank."""
         return self.schedule.stages_of_rank[pp_rank]
 
+    @classmethod
+    def own_factors(cls, factors: dict[str, str]) -> dict[str, str]:
+        """Return the key factors of this kind of job, of those that all kinds have."""
+        return factors
+
+    def stage_module(self, model: nn.Module, stage: int, arguments: Mapping[str, Any]) -> nn.Module:
+        """Return stage ``stage`` of the meta ``model`` as :meth:`trace` takes it.
+
+        It is parallelized by the model's own function, which gets ``arguments``.
+        """
+        module = self.split_model(model, stage)
+        parallel: nn.Module = self.config.model_spec.parallelize_fn(module, **arguments)
+        return parallel
+
     def split_model(self, model: nn.Module, stage: int) -> nn.Module:
         """Return stage ``stage`` of ``model``, not yet parallelized.
 
@@ -90,6 +106,29 @@ class Job:
         if len(self.split) == 1:
             return model
         return private_titan.split_module(model, self.split[stage])
+
+    @staticmethod
+    def compiler_factors(config: Any, environment: Environment) -> dict[str, str]:
+        """Return what steers the compiler."""
+        return program_factors(environment)
+
+    @staticmethod
+    def loss_arguments(inputs: StageInputs) -> tuple[NamedTensor, ...]:
+        """Return what is called the loss's inputs in the job's key."""
+        return inputs.loss_arguments()
+
+    @property
+    def traced_together(self) -> tuple[tuple[int, ...], ...]:
+        """The stages in the groups that a build hands to :meth:`trace_all`, in order."""
+        return tuple((index,) for index in range(len(self.split)))
+
+    def trace_all(self, modules: Mapping[int, nn.Module]) -> dict[int, TracedStage]:
+        """Trace parallelized stage modules by index; see :meth:`trace`."""
+        return {index: self.trace(module, index) for index, module in modules.items()}
+
+    def unpack(self, code: bytes) -> BoxedCallable:
+        """Make a program callable from the code in its blob, which was verified."""
+        return private_torch.load_artifact(code)
 
     def trace(self, module: nn.Module, stage: int) -> TracedStage:
         """Trace a parallelized stage module.
@@ -107,7 +146,8 @@ class Job:
         )
 
     def _check_compiler(self, stage: int) -> None:
-        changed = differing(program_factors(self.environment), self.compiler)
+        found = self.compiler_factors(self.config, self.environment)
+        changed = differing(found, self.compiler)
         if changed:
             raise CompileError(
                 "PPC304",
@@ -149,7 +189,14 @@ class Job:
         return LossModule(loss_fn, head=head, head_name=_HEAD)
 
 
-def describe_job(config: Any, *, model: nn.Module, parallel_dims: Any, device: torch.device) -> Job:
+def describe_job(
+    config: Any,
+    *,
+    model: nn.Module,
+    parallel_dims: Any,
+    device: torch.device,
+    kind: type[Job] = Job,
+) -> Job:
     """Gather all facts of a job.
 
     Args:
@@ -157,6 +204,7 @@ def describe_job(config: Any, *, model: nn.Module, parallel_dims: Any, device: t
         model: the whole model on meta, before it is split and wrapped.
         parallel_dims: torchtitan's dimensions, with meshes built.
         device: the device of this rank.
+        kind: the front end's kind of job.
 
     Raises:
         PrecompileError: PPC002 to PPC005 for a configuration that cannot work.
@@ -180,7 +228,7 @@ def describe_job(config: Any, *, model: nn.Module, parallel_dims: Any, device: t
     )
     environment = host_environment(device_facts(device))
     inputs = StageInputs(config, schedule.microbatch_size, device.type, split=split)
-    compiler = program_factors(environment)
+    compiler = kind.compiler_factors(config, environment)
     factors = job_factors(
         config,
         model=model,
@@ -188,9 +236,10 @@ def describe_job(config: Any, *, model: nn.Module, parallel_dims: Any, device: t
         split=split,
         schedule=schedule,
         inputs=inputs,
+        loss_arguments=kind.loss_arguments(inputs),
         compiler=compiler,
     )
-    return Job(
+    return kind(
         config=config,
         parallel_dims=parallel_dims,
         device=device,
@@ -200,5 +249,5 @@ def describe_job(config: Any, *, model: nn.Module, parallel_dims: Any, device: t
         schedule=schedule,
         inputs=inputs,
         compiler=compiler,
-        factors=factors,
+        factors=kind.own_factors(factors),
     )

@@ -23,7 +23,7 @@ from torchtitan.tools import utils
 from pp_precompile.contract.digest import Digest
 from pp_precompile.contract.errors import UsageError
 from pp_precompile.contract.manifest import Manifest, Variant
-from pp_precompile.contract.program import ProgramEntry, Role
+from pp_precompile.contract.program import ProgramEntry
 from pp_precompile.contract.stage import StageRecord
 from pp_precompile.graph.columns import alike, merged
 from pp_precompile.runtime.job import checked_manifest
@@ -36,7 +36,8 @@ from pp_precompile.stage.programs import Progress, TracedStage, compile_stages
 from pp_precompile.stage.surroundings import Surroundings, describe_surroundings
 from pp_precompile.store.store import Store
 from pp_precompile.titan import private_titan
-from pp_precompile.titan.job import Job, describe_job
+from pp_precompile.titan.front_end import describe, runs_graph_pp
+from pp_precompile.titan.job import Job
 from pp_precompile.titan.stages import parallel_arguments, parallel_stage
 from pp_precompile.titan.supported import check_supported
 from pp_precompile.titan.worker import imported_by, prepare
@@ -53,7 +54,7 @@ class Listener:
     """What a build reports: stages as they are traced, programs as they start and end."""
 
     traced: Callable[[int, int], None] = lambda stage, programs: None
-    started: Callable[[int, Role], None] = lambda stage, role: None
+    started: Callable[[int, str], None] = lambda stage, role: None
     done: Callable[[Progress], None] = lambda progress: None
 
 
@@ -77,6 +78,7 @@ def build(
         PrecompileError: for a job that cannot be built or a store that cannot be written.
     """
     listener = listener or Listener()
+    _check_jobs(config, jobs)
     store.check_writable()
     sink = StoreSink(store)
     with Pool(jobs) if jobs > 1 else contextlib.nullcontext() as pool:
@@ -95,6 +97,18 @@ def build(
         manifest = describe_build(config, compiled)
     store.builds.publish(manifest)
     return manifest
+
+
+def _check_jobs(config: Any, jobs: int) -> None:
+    """GraphPP's passes are applied where its graphs were traced."""
+    if jobs > 1 and runs_graph_pp(config):
+        raise UsageError(
+            "PPC002",
+            "GraphPP's programs are compiled in one process",
+            expected="1 job",
+            found=f"{jobs} jobs",
+            hint="leave out --jobs, or use --compile.precompile_engine stage",
+        )
 
 
 def _compile_in(
@@ -160,10 +174,11 @@ def trace_stages(job: Job, model: nn.Module, listener: Listener) -> Iterator[Tra
     """
     register_logical_groups(job.meshes())
     arguments = parallel_arguments(job)
-    for index in range(len(job.split)):
-        stage = job.trace(parallel_stage(job, model, index, arguments), index)
-        listener.traced(index, len(stage.programs))
-        yield stage
+    for indices in job.traced_together:
+        modules = {i: parallel_stage(job, model, i, arguments) for i in indices}
+        for index, stage in job.trace_all(modules).items():
+            listener.traced(index, len(stage.keyed))
+            yield stage
 
 
 @contextlib.contextmanager
@@ -201,7 +216,7 @@ def _describe(config: Any, world_size: int) -> tuple[Job, nn.Module]:
     dtype = TORCH_DTYPE_MAP[config.training.dtype]
     with torch.device("meta"), utils.set_default_dtype(dtype):
         model = model_config.build()
-    job = describe_job(config, model=model, parallel_dims=parallel_dims, device=device)
+    job = describe(config, model=model, parallel_dims=parallel_dims, device=device)
     return job, model
 
 

@@ -31,7 +31,7 @@ def plan(config: Any, listener: Listener | None = None) -> BuildPlan:
 
 
 def _record(stage: TracedStage) -> StageRecord:
-    return stage.record({item.key: _stand_in(item.key) for item in stage.programs.values()})
+    return stage.record({item.key: _stand_in(item.key) for _, item in stage.keyed})
 
 
 def _stand_in(key: Digest) -> ProgramEntry:

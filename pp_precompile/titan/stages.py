@@ -17,10 +17,8 @@ from pp_precompile.titan.job import Job
 def parallel_stage(
     job: Job, model: nn.Module, stage: int, arguments: Mapping[str, Any]
 ) -> nn.Module:
-    """Return stage ``stage`` of the meta ``model``, parallelized by the model's own function."""
-    module = job.split_model(model, stage)
-    parallel: nn.Module = job.config.model_spec.parallelize_fn(module, **arguments)
-    return parallel
+    """Return stage ``stage`` of the meta ``model`` as the job traces it and compares it."""
+    return job.stage_module(model, stage, arguments)
 
 
 def parallel_arguments(job: Job) -> dict[str, Any]:

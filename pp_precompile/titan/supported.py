@@ -8,7 +8,8 @@ from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.models.common.attention import FlexAttention, VarlenAttention
 
 from pp_precompile.contract.errors import UsageError
-from pp_precompile.titan import checkpointing
+from pp_precompile.titan import checkpointing, core_supported, graph_pp_supported
+from pp_precompile.titan.config import CoreCompileConfig
 
 
 def check_supported(config: Any) -> None:
@@ -46,6 +47,15 @@ def check_device(device: torch.device) -> None:
 
 
 def _unsupported(config: Any) -> Iterator[tuple[str, object, str]]:
+    if isinstance(config.compile, CoreCompileConfig):
+        yield from core_supported.unsupported(config)
+    else:
+        yield from _unsupported_by_stages(config)
+        yield from _unsupported_loss(config.loss)
+    yield from _unsupported_attention(config.model_spec.model)
+
+
+def _unsupported_by_stages(config: Any) -> Iterator[tuple[str, object, str]]:
     parallelism, compile_config = config.parallelism, config.compile
     if parallelism.context_parallel_degree != 1:
         yield "parallelism.context_parallel_degree", parallelism.context_parallel_degree, "1"
@@ -62,16 +72,18 @@ def _unsupported(config: Any) -> Iterator[tuple[str, object, str]]:
         yield "training.enable_cpu_offload", True, "False"
     if config.comm.mode != "default":
         yield "comm.mode", config.comm.mode, "default"
-    yield from _unsupported_model(config)
+    if compile_config.precompile_engine == "graph_pp":
+        yield from graph_pp_supported.unsupported(config)
 
 
-def _unsupported_model(config: Any) -> Iterator[tuple[str, object, str]]:
-    model = config.model_spec.model
+def _unsupported_attention(model: Any) -> Iterator[tuple[str, object, str]]:
     for kind in (FlexAttention.Config, VarlenAttention.Config):
         if any(model.traverse(kind)):
             owner = kind.__qualname__.split(".")[0]
             yield "the model's attention", owner, "scaled dot product attention (*_sdpa configs)"
-    loss = config.loss
+
+
+def _unsupported_loss(loss: Any) -> Iterator[tuple[str, object, str]]:
     inner = loss.loss_fn if isinstance(loss, ChunkedLossWrapper.Config) else loss
     if not isinstance(inner, CrossEntropyLoss.Config):
         yield "loss", type(inner).__qualname__, "cross-entropy, whole or chunked"

@@ -27,7 +27,8 @@ from pp_precompile.stage.counters import counters
 from pp_precompile.store.location import store_location
 from pp_precompile.titan import private_titan
 from pp_precompile.titan.config import PrecompileCompileConfig
-from pp_precompile.titan.job import Job, describe_job
+from pp_precompile.titan.front_end import describe
+from pp_precompile.titan.job import Job
 from pp_precompile.titan.phases import Phases
 from pp_precompile.titan.schedule import check_microbatches
 from pp_precompile.titan.stages import parallel_stage, pipeline_schedule, pipeline_stage
@@ -40,7 +41,56 @@ _trainers = itertools.count()
 """Numbers the trainers of this process, the same on every rank."""
 
 
-class PrecompileTrainer(GraphTrainer):
+class StoredPrograms:
+    """What a trainer of torchtitan's does differently with programs from a store.
+
+    Comes before torchtitan's class among the bases.
+    """
+
+    def _stored(self, config: Any) -> "PrecompiledStages":
+        """Return what acquires the programs, and puts them in place."""
+        return PrecompiledStages(config)
+
+    def _plain(self, config: Any) -> Any:
+        """Return the configuration of a run without precompiled programs."""
+        return config
+
+    def __init__(self, config: Any) -> None:
+        """Build torchtitan's trainer, with the stages' programs acquired on the way."""
+        self._stages: PrecompiledStages | None = None
+        self.phases = Phases()
+        constructed = time.time()
+        self.phases.imports = constructed - self.phases.started
+        if config.compile.precompile and not config.checkpoint.create_seed_checkpoint:
+            self._stages = self._stored(config)
+            config = self._stages.trainer_config()
+        else:
+            config = self._plain(config)
+        super().__init__(config)  # type: ignore[call-arg]
+        if self._stages is not None:
+            self._stages.attach(self)
+            self._stages.report(self.phases)
+        self.phases.init = time.time() - constructed - self.phases.stages
+
+    def train_step(self, data_iterator: Any) -> None:
+        """Run one step and note how long it took."""
+        start = time.perf_counter()
+        super().train_step(data_iterator)  # type: ignore[misc]
+        self.phases.step_done(time.perf_counter() - start)
+        if self._stages is not None and len(self.phases.steps) == 1:
+            # torchtitan's own call for this step is over; TensorBoard and W&B merge the two.
+            logged: Any = self
+            logged.metrics_processor.logger.log(start_metrics(self.phases), logged.step)
+
+    def close(self) -> None:
+        """Close torchtitan's trainer, and say where the time went."""
+        super().close()  # type: ignore[misc]
+        if self.phases.steps:
+            logger.info("phases: %s", self.phases)
+            self.phases.write(torch.distributed.get_rank())
+
+
+class PrecompileTrainer(StoredPrograms, GraphTrainer):
     """Trains with stage programs from a store; see :class:`PrecompileCompileConfig`."""
 
     @dataclass(kw_only=True, slots=True)
@@ -65,48 +115,29 @@ class PrecompileTrainer(GraphTrainer):
             # slots=True makes a new class, which super() without arguments does not know.
             GraphTrainer.Config.__post_init__(self)
 
-    def __init__(self, config: Any) -> None:
-        """Build torchtitan's trainer, with the stages' programs acquired on the way."""
-        self._stages: PrecompiledStages | None = None
-        self.phases = Phases()
-        constructed = time.time()
-        self.phases.imports = constructed - self.phases.started
-        if config.compile.precompile and not config.checkpoint.create_seed_checkpoint:
-            self._stages = PrecompiledStages(config)
-            config = self._stages.trainer_config()
-        else:
-            config = _with_eager_pipeline(config)
-        super().__init__(config)
-        if self._stages is not None:
-            self._stages.attach(self)
-            self._stages.report(self.phases)
-        self.phases.init = time.time() - constructed - self.phases.stages
+    def _stored(self, config: Any) -> "PrecompiledStages":
+        """Return what acquires the programs of the engine that the flags name."""
+        return _engine(config)
 
-    def train_step(self, data_iterator: Any) -> None:
-        """Run one step and note how long it took."""
-        start = time.perf_counter()
-        super().train_step(data_iterator)
-        self.phases.step_done(time.perf_counter() - start)
-        if self._stages is not None and len(self.phases.steps) == 1:
-            # torchtitan's own call for this step is over; TensorBoard and W&B merge the two.
-            self.metrics_processor.logger.log(start_metrics(self.phases), self.step)
-
-    def close(self) -> None:
-        """Close torchtitan's trainer, and say where the time went."""
-        super().close()
-        if self.phases.steps:
-            logger.info("phases: %s", self.phases)
-            self.phases.write(torch.distributed.get_rank())
+    def _plain(self, config: Any) -> Any:
+        """Return the configuration of a run without precompiled programs."""
+        return _with_eager_pipeline(config)
 
     def forward_backward_step(self, **inputs: Any) -> torch.Tensor:
-        """Run one step: the core trainer's own loop calls the stored programs."""
-        if self._stages is None:
+        """Run one step: the core trainer's own loop calls the stored programs.
+
+        Where a program is the whole step, graph_trainer's calls it.
+        """
+        if self._stages is None or self._stages.runs_steps:
             return super().forward_backward_step(**inputs)
         return Trainer.forward_backward_step(self, **inputs)
 
 
 class PrecompiledStages:
     """The stages of this rank, between torchtitan asking for modules and training with them."""
+
+    runs_steps = False
+    """Whether a program is a whole step, forward, loss and backward."""
 
     def __init__(self, config: Any) -> None:
         """Check the configuration.
@@ -191,9 +222,7 @@ class PrecompiledStages:
         return schedule, list(modules.values()), is_first, is_last
 
     def _describe(self, model: nn.Module, parallel_dims: Any, device: torch.device) -> Job:
-        return describe_job(
-            self.job_config(), model=model, parallel_dims=parallel_dims, device=device
-        )
+        return describe(self.job_config(), model=model, parallel_dims=parallel_dims, device=device)
 
     def _acquire(self, job: Job, modules: dict[int, nn.Module]) -> Acquired:
         compile_config = self._config.compile
@@ -253,6 +282,16 @@ class PrecompiledStages:
             phases.agree = self._acquired.agree_seconds
             phases.build = self._acquired.build_seconds
             phases.load = self._acquired.load_seconds
+
+
+def _engine(config: Any) -> PrecompiledStages:
+    if config.compile.precompile_engine == "stage":
+        return PrecompiledStages(config)
+    from pp_precompile.titan.graph_pp import StoredGraphs
+    from pp_precompile.titan.graph_step import StoredStep
+
+    pipeline = config.parallelism.pipeline_parallel_degree > 1
+    return StoredGraphs(config) if pipeline else StoredStep(config)
 
 
 def _with_eager_pipeline(config: Any) -> Any:

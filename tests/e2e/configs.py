@@ -1,16 +1,20 @@
 """Configurations that only tests need."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.experiments.graph_trainer.chunked_loss import ChunkedLossWrapperWithParamGrads
 from torchtitan.experiments.graph_trainer.llama3 import config_registry
+from torchtitan.trainer import Trainer
 
 from pp_precompile.models import deepseek_v3, llama3, qwen3
+from pp_precompile.titan.core_trainer import CoreTrainer
 from pp_precompile.titan.registry import small, to_precompile_config
 from pp_precompile.titan.trainer import PrecompileTrainer
+
+C = TypeVar("C", bound=Trainer.Config)
 
 
 def llama3_chunked_loss() -> PrecompileTrainer.Config:
@@ -72,7 +76,22 @@ def deepseek_v3_few_layers() -> PrecompileTrainer.Config:
     return _few_layers(deepseek_v3.deepseek_v3_debugmodel_sdpa(), 2)
 
 
-def _few_layers(config: PrecompileTrainer.Config, layers: int) -> PrecompileTrainer.Config:
+def core_llama3_few_layers() -> CoreTrainer.Config:
+    """The core trainer's Llama 3 with six layers, on short sequences."""
+    return _few_layers(llama3.core_llama3_debugmodel_sdpa(), 6)
+
+
+def core_deepseek_v3_few_layers() -> CoreTrainer.Config:
+    """The core trainer's DeepSeek-V3: a dense layer and three with experts, on short sequences."""
+    return _few_layers(deepseek_v3.core_deepseek_v3_debugmodel_sdpa(), 4)
+
+
+def graph_llama3_six_layers() -> PrecompileTrainer.Config:
+    """graph_trainer's Llama 3 of the same size as the core trainer's."""
+    return _few_layers(llama3.llama3_debugmodel_sdpa(), 6)
+
+
+def _few_layers(config: C, layers: int) -> C:
     config.model_spec.model.layers = config.model_spec.model.layers[:layers]
     config.training.seq_len = 64
     config.training.local_batch_size = 4

@@ -1,4 +1,4 @@
-"""Gloo groups of the CPU platform have one worker thread each."""
+"""Gloo groups of the CPU platform have one worker thread each, and FSDP2 sums in them."""
 
 import json
 import os
@@ -6,6 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torchtitan.distributed import fsdp
 
 PROGRAM = """
 import json, pathlib, sys, time
@@ -74,3 +77,28 @@ def test_one_thread_a_group_and_all_else_as_torch_makes_it(interface: str) -> No
 def test_an_interface_that_is_not_there_is_an_error() -> None:
     with pytest.raises(AssertionError, match="no-such-interface"):
         _run(2, "ours", GLOO_SOCKET_IFNAME="no-such-interface")
+
+
+class _Sharded(nn.Module, FSDPModule):
+    """Takes what FSDP2 is told; made without sharding anything."""
+
+    def __new__(cls) -> "_Sharded":
+        return object.__new__(cls)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: dict[str, object] = {}
+
+    def set_gradient_divide_factor(self, factor: float) -> None:
+        self.told["factor"] = factor
+
+    def set_force_sum_reduction_for_comms(self, enable: bool) -> None:
+        self.told["sums"] = enable
+
+
+def test_fsdp2_is_told_to_reduce_by_sums_wherever_torchtitan_sets_its_factor() -> None:
+    """The CPU platform is in place here; ``tests/e2e/test_core_blocks.py`` runs it."""
+    model = nn.Sequential(_Sharded(), nn.Linear(2, 2), nn.Sequential(_Sharded()))
+    fsdp.disable_fsdp_gradient_division(model)
+    told = [module.told for module in model.modules() if isinstance(module, _Sharded)]
+    assert told == [{"factor": 1.0, "sums": True}] * 2

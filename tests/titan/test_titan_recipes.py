@@ -40,4 +40,6 @@ def test_a_build_can_be_planned(name: str) -> None:
     assert planned.microbatches >= len(planned.stages)
     for stage, following in zip(planned.stages, planned.stages[1:], strict=False):
         assert stage.outputs[0].shape == following.arguments[0].tensor.shape
-    assert "loss" in {item.role for item in planned.stages[-1].programs}
+    of_last = {item.role for item in planned.stages[-1].programs}
+    assert "loss" in of_last or name.startswith("core_")
+    assert of_last
