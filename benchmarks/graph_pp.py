@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks import launch
+from benchmarks.front_ends import GRAPH_PP_ARGUMENTS
 from benchmarks.hosts import building_host
 from benchmarks.job import Job
 from benchmarks.outcome import Outcome
@@ -13,16 +14,6 @@ from benchmarks.places import Places
 from benchmarks.process import CommandError
 
 GRAPH_PP_CACHE, MEGA_CACHE = "graph_pp_warm_cache", "mega_cache"
-
-ARGUMENTS = (
-    *("--compile.inductor_compilation", "full"),
-    # Orders gathers of sharded parameters, of which there are none here; it asks Triton for the
-    # memory bandwidth of a GPU, and fails without one.
-    *("--compile.disable_passes", "joint_transformer_block_bucketing_reordering_pass"),
-    # The first step compiles, and the other ranks wait for it.
-    *("--comm.init_timeout_seconds", "900"),
-)
-"""Arguments beside the job's: graphs compiled whole by Inductor, as ours are."""
 
 SAVE, LOAD = "PP_PRECOMPILE_BENCHMARK_SAVE", "PP_PRECOMPILE_BENCHMARK_LOAD"
 """Folders for the ranks' cache artifacts; see :mod:`benchmarks.recorded_graph_pp`."""
@@ -78,5 +69,5 @@ def mega_cache(job: Job, folder: Path, places: Places) -> Outcome:
 
 def _train(job: Job, folder: Path, kept: dict[str, str]) -> Outcome:
     host = building_host(folder / "host") | kept
-    words = [*job.arguments(), *ARGUMENTS]
+    words = [*job.arguments(), *GRAPH_PP_ARGUMENTS]
     return launch.train(words, host, folder, ranks=job.ranks, program=PROGRAM)

@@ -3,9 +3,11 @@
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from benchmarks.counted import read_counts
 
 PHASES: dict[str, str] = {
     "imports": "process start to trainer",
@@ -28,12 +30,14 @@ class Outcome:
 
     ``phases`` holds seconds by the names of :data:`PHASES`, each of the rank that took longest:
     a job is as slow as its slowest rank. ``losses`` and ``grad_norms`` are hexadecimal floats.
+    ``counts`` are those of :data:`benchmarks.counted.COUNTS`, of all ranks together.
     """
 
     phases: Mapping[str, float]
     ranks: Sequence[Mapping[str, Any]]
     losses: tuple[str, ...]
     grad_norms: tuple[str, ...]
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything, as JSON can hold it."""
@@ -41,6 +45,7 @@ class Outcome:
             "phases": dict(self.phases),
             "losses": list(self.losses),
             "grad_norms": list(self.grad_norms),
+            "counts": dict(self.counts),
             "ranks": [dict(rank) for rank in self.ranks],
         }
 
@@ -62,6 +67,7 @@ def read_outcome(folder: Path, *, ranks: int, wall: float) -> Outcome:
         ranks=found,
         losses=tuple(step["loss"] for step in steps),
         grad_norms=tuple(step["grad_norm"] for step in steps),
+        counts=read_counts(folder),
     )
 
 

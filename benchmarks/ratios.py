@@ -1,11 +1,12 @@
 """What a measurement says: phases, ratios and checks, from the samples of all repetitions."""
 
 from benchmarks import losses
+from benchmarks.block_compile import BLOCK_CACHE, BLOCK_JIT
 from benchmarks.graph_pp import GRAPH_PP_CACHE, MEGA_CACHE
 from benchmarks.measure import Samples
 from benchmarks.outcome import PHASES
 from benchmarks.spread import Spread, ratio, spread
-from benchmarks.ways import COLD, EAGER, GRAPH_PP_WAYS, WARM
+from benchmarks.ways import BLOCK_WAYS, COLD, EAGER, GRAPH_PP_WAYS, WARM
 
 RATIOS: dict[str, tuple[str, str, str]] = {
     f"{COLD}/{WARM}": (COLD, WARM, "stages"),
@@ -14,6 +15,9 @@ RATIOS: dict[str, tuple[str, str, str]] = {
     f"{GRAPH_PP_CACHE}/{WARM}_first_step": (GRAPH_PP_CACHE, WARM, "first_step_done"),
     f"{MEGA_CACHE}/{WARM}": (MEGA_CACHE, WARM, "stages"),
     f"{MEGA_CACHE}/{WARM}_first_step": (MEGA_CACHE, WARM, "first_step_done"),
+    f"{BLOCK_JIT}/{WARM}_first_step": (BLOCK_JIT, WARM, "first_step_done"),
+    f"{BLOCK_CACHE}/{WARM}_first_step": (BLOCK_CACHE, WARM, "first_step_done"),
+    f"{BLOCK_CACHE}/{WARM}_steady": (BLOCK_CACHE, WARM, "steady_step"),
     f"{WARM}/{EAGER}_first_step": (WARM, EAGER, "first_step_done"),
     f"{WARM}/{EAGER}_steady": (WARM, EAGER, "steady_step"),
 }
@@ -54,11 +58,12 @@ def checks(samples: Samples) -> dict[str, bool]:
             difference(samples, EAGER) <= TOLERANCE
         ),
     }
-    theirs = [way for way in GRAPH_PP_WAYS if way in samples]
-    if theirs:
-        found[f"losses of GraphPP are equal within {TOLERANCE:.0e}"] = all(
-            difference(samples, way) <= TOLERANCE for way in theirs
-        )
+    for whose, ways in (("GraphPP", GRAPH_PP_WAYS), ("torchtitan's blocks", BLOCK_WAYS)):
+        theirs = [way for way in ways if way in samples]
+        if theirs:
+            found[f"losses of {whose} are equal within {TOLERANCE:.0e}"] = all(
+                difference(samples, way) <= TOLERANCE for way in theirs
+            )
     return found
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import step_report, step_tables, store_report, store_tables
+from benchmarks.counted import COUNTS
 from benchmarks.machine import one_line
 from benchmarks.outcome import PHASES
 from benchmarks.process import ROOT
@@ -66,7 +67,7 @@ def replaced(text: str, content: str, marks: Marks) -> str:
     before, begin, rest = text.partition(marks.begin)
     _, end, after = rest.partition(marks.end)
     if not begin or not end or marks.begin in rest or marks.end in after:
-        raise ValueError(f"README.md must have each of these marks once, in order: {marks}")
+        raise ValueError(f"the page must have each of these marks once, in order: {marks}")
     return f"{before}{marks.begin}\n\n{content}\n{marks.end}{after}"
 
 
@@ -108,28 +109,46 @@ def _checks(report: Report) -> str:
 
 
 def _starts(report: Report) -> str:
-    job, phases, ratios = report["job"], report["phases"], report["ratios"]
+    phases, ratios = report["phases"], report["ratios"]
     ways = list(phases)
-    count = len(report["samples"][ways[0]])
-    shard = job.get("shard", 1)
-    sharded = f", FSDP over {shard} ranks" if shard > 1 else ""
-    schedule = f", {job['schedule']}" if job.get("schedule") else ""
     head = (
-        f"`{job['config']}`, pipeline degree {job['degree']}{schedule}{sharded}, "
-        f"{job['steps']} steps, "
-        f"repetitions: {count}. Machine: {one_line(report['machine'])}. The build took "
+        f"{job_text(report)} Machine: {one_line(report['machine'])}. The build took "
         f"{report['build_seconds']:.0f} s.\n"
     )
     rows = [
         _row(title, *(_text(phases[way][name]) for way in ways)) for name, title in PHASES.items()
     ]
-    lines = [head, _row("phase (seconds)", *ways), _row("---", *("---:" for _ in ways)), *rows, ""]
+    lines = [head, _row("phase (seconds)", *ways), _row("---", *("---:" for _ in ways)), *rows]
+    lines += [*_counts(report["samples"]), ""]
     lines += [_row("ratio", "of phase", "median (min–max)"), _row("---", "---", "---:")]
     lines += [_row(f"`{name}`", _phase(name), _text(ratio)) for name, ratio in ratios.items()]
     if "builds" in report:
         lines += ["", *_builds(report["builds"])]
     lines += ["", *(f"{way}: “{reason}”\n" for way, reason in report.get("refused", {}).items())]
     return "\n".join([*lines, _checked(report, report["eager_loss_difference"]), ""])
+
+
+def job_text(report: Report) -> str:
+    """Return the job whose starts a report is about, in one sentence."""
+    job = report["job"]
+    count = len(report["samples"][next(iter(report["phases"]))])
+    shard = job.get("shard", 1)
+    sharded = f", FSDP over {shard} ranks" if shard > 1 else ""
+    schedule = f", {job['schedule']}" if job.get("schedule") else ""
+    front_end = job.get("front_end", "stage")
+    other = "" if front_end == "stage" else f", front end `{front_end}`"
+    return (
+        f"`{job['config']}`{other}, pipeline degree {job['degree']}{schedule}{sharded}, "
+        f"{job['steps']} steps, repetitions: {count}."
+    )
+
+
+def _counts(samples: Mapping[str, Any]) -> Iterator[str]:
+    """Yield rows of what the ranks of a run compiled and loaded, where runs counted it."""
+    first = {way: runs[0].get("counts") for way, runs in samples.items()}
+    if all(first.values()):
+        for name, title in COUNTS.items():
+            yield _row(title, *(f"{counts[name]:,}" for counts in first.values()))
 
 
 def _phase(ratio: str) -> str:

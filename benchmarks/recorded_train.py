@@ -3,7 +3,7 @@
 torchtitan prints five digits of a loss; a comparison needs all of them. Started by torchrun in
 place of ``pp_precompile.train``, with the same arguments. Each rank that knows the loss (those of
 the last stage; the others report a negative one) writes ``losses_N.json`` into the folder
-``$PP_PRECOMPILE_PHASES``.
+``$PP_PRECOMPILE_PHASES``, and every rank what it compiled and loaded (``counts_N.json``).
 """
 
 import json
@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.counted import write_counts
 from pp_precompile.titan import cpu_platform
 
 
@@ -24,9 +25,10 @@ def main() -> int:
     from pp_precompile.train import main as train
 
     code = train()
-    folder = os.environ["PP_PRECOMPILE_PHASES"]
+    folder, rank = Path(os.environ["PP_PRECOMPILE_PHASES"]), int(os.environ["RANK"])
+    write_counts(folder, rank)
     if steps:
-        Path(folder, f"losses_{os.environ['RANK']}.json").write_text(json.dumps(steps))
+        (folder / f"losses_{rank}.json").write_text(json.dumps(steps))
     return code
 
 

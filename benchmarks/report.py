@@ -28,6 +28,7 @@ def as_dict(
         "format": FORMAT,
         "machine": machine,
         "job": {
+            "front_end": job.front_end.name,
             "module": job.module,
             "config": job.config,
             "degree": job.degree,

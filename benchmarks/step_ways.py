@@ -6,6 +6,7 @@ from pathlib import Path
 
 from benchmarks import graph_pp as graphs
 from benchmarks import launch
+from benchmarks.front_ends import GRAPH_PP_ARGUMENTS
 from benchmarks.hosts import bare_host, building_host
 from benchmarks.job import STRICT, Job
 from benchmarks.places import Places
@@ -46,7 +47,7 @@ def graph_pp(job: Job, folder: Path, places: Places) -> Steps:
     """
     host = building_host(folder / "host") | {"TORCHINDUCTOR_CACHE_DIR": str(places.cache)}
     with graphs.refusals(folder):
-        return _train(job, [*job.arguments(), *graphs.ARGUMENTS], host, folder)
+        return _train(job, [*job.arguments(), *GRAPH_PP_ARGUMENTS], host, folder)
 
 
 def eager(job: Job, folder: Path, places: Places) -> Steps:

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from rich import box
 from rich.table import Table
 
+from benchmarks.counted import COUNTS
+from benchmarks.measure import Samples
 from benchmarks.outcome import PHASES
 from benchmarks.ratios import RATIOS
 from benchmarks.spread import Spread
@@ -16,6 +18,14 @@ def phase_table(phases: Mapping[str, Mapping[str, Spread]]) -> Table:
     for name, title in PHASES.items():
         table.add_row(title, *(spreads[name].text() for spreads in phases.values()))
     table.columns[0].no_wrap = True
+    return _numbers_right(table)
+
+
+def count_table(samples: Samples) -> Table:
+    """Return a table of what all ranks of each way's first run compiled and loaded."""
+    table = Table("of all ranks", *samples, box=box.SIMPLE_HEAD)
+    for name, title in COUNTS.items():
+        table.add_row(title, *(f"{runs[0].counts.get(name, 0):,}" for runs in samples.values()))
     return _numbers_right(table)
 
 

@@ -1,6 +1,6 @@
 """How long a start takes: cold, warm on a fresh host, and eager, side by side in one run.
 
-``python -m benchmarks.warm_start [--repeat 5] [--degree 4] [--layers 16] [--json FILE]``
+``python -m benchmarks.warm_start [--repeat 5] [--degree 4] [--front-end stage] [--json FILE]``
 
 - ``cold_jit``: no store, empty caches; stages are compiled on the fly, and stored.
 - ``warm_fresh_host``: the store of a build; empty caches, no compiler on ``PATH``, policy strict.
@@ -12,6 +12,9 @@ And where torchtitan's GraphPP runs the job, with its graphs compiled whole by I
 - ``mega_cache``: on a fresh host with a compiler, with the artifacts that
   ``torch.compiler.save_cache_artifacts`` gave in an earlier run (see
   :mod:`benchmarks.recorded_graph_pp`).
+
+With ``--front-end block`` torchtitan's own compilation of blocks takes their place, cold
+(``block_jit``) and with Inductor's cache on the same disk (``block_warm_cache``).
 
 Same seed, same machine, repetitions interleaved. Then, as often, the builds of
 :mod:`benchmarks.build_sharing`; ``--layers 0`` leaves them out. Ends with 1 if a check fails.
@@ -27,22 +30,25 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import build_sharing, graph_pp, machine, ratios, report, tables
+from benchmarks import block_compile, build_sharing, graph_pp, machine, ratios, report, tables
+from benchmarks.front_ends import BLOCK, FRONT_ENDS, PIPE
 from benchmarks.job import Job, build
 from benchmarks.measure import measure
 from benchmarks.options import at_least
 from benchmarks.outcome import Outcome
 from benchmarks.places import Places
 from benchmarks.process import CommandError, end_children_when_ended
-from benchmarks.ways import EAGER, GRAPH_PP_WAYS, WAYS, Way
+from benchmarks.ways import BLOCK_WAYS, EAGER, GRAPH_PP_WAYS, WAYS, Way
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and return 0 if every check holds."""
     options = _options(argv)
+    front_end = FRONT_ENDS[options.front_end]
     job = Job(
-        module=options.module,
-        config=options.config,
+        front_end=front_end,
+        module=options.module or front_end.module,
+        config=options.config or front_end.config,
         degree=options.degree,
         shard=options.shard,
         steps=options.steps,
@@ -83,6 +89,7 @@ def _run(job: Job, folder: Path, *, repeat: int, layers: int, json_file: Path | 
 
     samples = measure(job, folder, places, ways, repeat=repeat, done=done)
     console.print(tables.phase_table(ratios.phases(samples)))
+    console.print(tables.count_table(samples))
     console.print(tables.ratio_table(ratios.ratios(samples)))
     builds = _build_many(folder, console, repeat=repeat, layers=layers) if layers else None
     checks = ratios.checks(samples)
@@ -100,6 +107,11 @@ def _run(job: Job, folder: Path, *, repeat: int, layers: int, json_file: Path | 
 
 def _ways(job: Job, folder: Path, places: Places) -> tuple[dict[str, Way], dict[str, str]]:
     """Return the ways to measure, and the reasons for those that do not run the job."""
+    if job.front_end is PIPE:
+        return WAYS, {}
+    if job.front_end is BLOCK:
+        block_compile.warm_cache(job, folder / "fill", places)
+        return {**WAYS, **BLOCK_WAYS}, {}
     if job.degree == 1 or job.shard > 1:
         reason = "GraphPP runs pipelines only, and on a CPU none with data parallelism"
         return WAYS, dict.fromkeys(GRAPH_PP_WAYS, reason)
@@ -138,8 +150,9 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--layers", type=int, default=16, choices=(0, *build_sharing.LAYERS), help="layers (16)"
     )
-    parser.add_argument("--module", default="pp_precompile.models.llama3")
-    parser.add_argument("--config", default="llama3_debugmodel_sdpa")
+    parser.add_argument("--front-end", default="stage", choices=FRONT_ENDS, help="(stage)")
+    parser.add_argument("--module", help="of the configuration; the front end's debug model")
+    parser.add_argument("--config")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write samples and ratios")
     return parser.parse_args(argv)
 

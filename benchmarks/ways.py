@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import graph_pp, job
+from benchmarks import block_compile, graph_pp, job
+from benchmarks.block_compile import BLOCK_CACHE, BLOCK_JIT
 from benchmarks.graph_pp import GRAPH_PP_CACHE, MEGA_CACHE
 from benchmarks.job import Job
 from benchmarks.outcome import Outcome
@@ -22,3 +23,9 @@ GRAPH_PP_WAYS: dict[str, Way] = {
     MEGA_CACHE: graph_pp.mega_cache,
 }
 """What is measured beside it where GraphPP runs the job."""
+
+BLOCK_WAYS: dict[str, Way] = {
+    BLOCK_JIT: block_compile.jit,
+    BLOCK_CACHE: block_compile.warm_cache,
+}
+"""What is measured beside it for torchtitan's core models."""

@@ -11,6 +11,7 @@ def outcome(seconds: float, losses: tuple[float, ...] = (8.0, 7.5), **phases: fl
         ranks=({"steps": [1.0, 1.0]},),
         losses=tuple(loss.hex() for loss in losses),
         grad_norms=((0.5).hex(),) * len(losses),
+        counts={"compiled": 0, "loaded": 12, "bytes_loaded": 345678},
     )
 
 

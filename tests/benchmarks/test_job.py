@@ -1,8 +1,10 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks import warm_start
+from benchmarks.front_ends import FRONT_ENDS
 from benchmarks.job import STRICT, Job
 from benchmarks.losses import printed
 from tests.benchmarks.outcomes import outcome
@@ -18,6 +20,19 @@ def test_all_ways_share_the_job_and_differ_in_how_it_is_compiled() -> None:
         *("--compile.precompile_policy", "strict"),
     ]
     assert JOB.eager() == [*shared, "--compile.mode", "None", "--compile.no-enable"]
+
+
+def test_front_ends_differ_in_the_words_that_turn_them_on() -> None:
+    of = {name: replace(JOB, front_end=end) for name, end in FRONT_ENDS.items()}
+    shared = JOB.arguments()
+    words = {name: job.precompiled(Path("/s"))[len(shared) :] for name, job in of.items()}
+    folder = ["--compile.precompile_artifact_dir", "/s"]
+    assert words["block"] == words["pipe"] == ["--compile.precompile", *folder]
+    assert words["graph_pp"][:3] == [
+        *("--compile.precompile", "--compile.precompile_engine", "graph_pp"),
+    ]
+    assert of["block"].eager() == [*shared, "--compile.no-enable"]
+    assert of["pipe"].eager() == shared
 
 
 def test_ranks_are_pipeline_times_data_parallel() -> None:

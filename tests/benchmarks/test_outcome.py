@@ -41,11 +41,14 @@ def test_a_job_is_as_slow_as_its_slowest_rank_in_each_phase() -> None:
 
 def test_reports_of_all_ranks_are_read(tmp_path: Path) -> None:
     write(tmp_path, rank_0=RANK, rank_1=RANK | {"init": 2.0}, losses_1=[STEP])
+    counts = {"compiled": 1, "loaded": 3, "bytes_loaded": 10, "reused": 0}
+    write(tmp_path, counts_0=counts, counts_1=counts | {"loaded": 4})
     outcome = read_outcome(tmp_path, ranks=2, wall=12.0)
     assert outcome.phases["init"] == 2.0
     assert outcome.phases["wall"] == 12.0
     assert outcome.losses == ((8.0).hex(),)
     assert len(outcome.ranks) == 2
+    assert outcome.counts == {"compiled": 2, "loaded": 7, "bytes_loaded": 20}
     assert json.loads(json.dumps(outcome.as_dict()))["losses"] == [(8.0).hex()]
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import readme
+from benchmarks.front_ends import BLOCK
 from benchmarks.job import Job
 from benchmarks.outcome import PHASES
 from benchmarks.process import ROOT
@@ -46,10 +47,18 @@ def test_the_section_holds_machine_phases_ratios_and_checks() -> None:
         "The build took 50 s.",
         "| phase (seconds) | cold_jit | warm_fresh_host | eager | graph_pp_warm_cache | mega_",
         "| stages, all | 50.0 (40.0–60.0) | 2.00 (2.00–2.00) | 1.00 (1.00–1.00) | ",
+        "| bytes loaded | 345,678 | 345,678 | ",
         "| `cold_jit/warm_fresh_host` | stages, all | 25.0 (20.0–30.0) |",
         "equal bit for bit",
     ):
         assert expected in text
+
+
+def test_another_front_end_is_named() -> None:
+    job = Job(module="m", config="some_config", degree=4, steps=6, front_end=BLOCK)
+    other = as_dict(job, MACHINE, samples(), build_seconds=50.4)
+    ((_, text),) = readme.sections([other])
+    assert "`some_config`, front end `block`, pipeline degree 4" in text
 
 
 def test_the_section_of_steps_holds_schedules_refusals_and_checks() -> None:

@@ -89,7 +89,15 @@ def test_tables_show_every_phase_and_ratio() -> None:
     console = Console(width=140, file=io.StringIO(), record=True)
     measured = samples()
     console.print(tables.phase_table(ratios.phases(measured)))
+    console.print(tables.count_table(measured))
     console.print(tables.ratio_table(ratios.ratios(measured)))
     text = console.export_text()
-    for expected in (*ratios.RATIOS, "stages, all", "step 1", "50.0 (40.0–60.0)", "25.0 ×"):
+    for expected in (
+        *ratios.ratios(measured),
+        "stages, all",
+        "step 1",
+        "50.0 (40.0–60.0)",
+        "25.0 ×",
+        "345,678",
+    ):
         assert expected in text
