@@ -12,8 +12,10 @@ BIN215 := $(VENV215)/bin
 STAMP215 := $(VENV215)/.pp_precompile_installed
 TORCH215 := torch>=2.15,<2.16
 TESTS215 := tests/e2e tests/pipelining tests/runtime tests/stage tests/titan
-# Extra arguments for pytest, such as PYTEST_ARGS='tests/store -x'.
+# Extra arguments for pytest, such as PYTEST_ARGS='tests/store -x'; with -n 0 it runs in one process.
 PYTEST_ARGS ?=
+# Most jobs of several ranks run in one process, all other tests in a second one: see tests/conftest.py.
+SIDE_BY_SIDE := -n 2
 
 .DEFAULT_GOAL := help
 .PHONY: help venv toolchain demo test test-torch215 lint format data clean
@@ -43,11 +45,11 @@ demo: toolchain $(STAMP) ## build the debug model's stages, train cold and warm,
 test test-torch215: export OMP_NUM_THREADS := 1
 test test-torch215: export TOKENIZERS_PARALLELISM := false
 test: toolchain $(STAMP) lint ## lint, then run the whole test suite
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 test-torch215: toolchain $(STAMP215) ## run the tests of stages and whole jobs on torch 2.15, in .venv215
 	@$(BIN215)/python -c 'import torch; print("torch", torch.__version__)'
-	$(BIN215)/python -m pytest $(TESTS215) $(PYTEST_ARGS)
+	$(BIN215)/python -m pytest $(SIDE_BY_SIDE) $(TESTS215) $(PYTEST_ARGS)
 
 $(STAMP215): pyproject.toml
 	@test -x $(BIN215)/pip || { echo "creating $(VENV215)"; $(PYTHON) -m venv $(VENV215); }
